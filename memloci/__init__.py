@@ -1,0 +1,50 @@
+"""memloci: what a Transformer can remember, at what cost, and whether training finds it.
+
+The public names. Each is imported when it is first used, so that `import memloci` and the command
+line's help cost no JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memloci.errors import BadInput as BadInput
+    from memloci.model.architecture import Architecture as Architecture
+    from memloci.model.store import load as load
+    from memloci.model.store import save as save
+    from memloci.model.transformer import Transformer as Transformer
+    from memloci.tasks.adaptive import Adaptive as Adaptive
+    from memloci.tasks.channel import Channel as Channel
+    from memloci.tasks.essential import Essential as Essential
+    from memloci.tasks.fixed import Fixed as Fixed
+    from memloci.tasks.gallery import GALLERY as GALLERY
+    from memloci.tasks.load import load_task as load_task
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Adaptive": "memloci.tasks.adaptive",
+    "Architecture": "memloci.model.architecture",
+    "BadInput": "memloci.errors",
+    "Channel": "memloci.tasks.channel",
+    "Essential": "memloci.tasks.essential",
+    "Fixed": "memloci.tasks.fixed",
+    "GALLERY": "memloci.tasks.gallery",
+    "Transformer": "memloci.model.transformer",
+    "load": "memloci.model.store",
+    "load_task": "memloci.tasks.load",
+    "save": "memloci.model.store",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'memloci' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,72 @@
+"""The base of everything a user may type: checked once, frozen, JSON in and out.
+
+Tasks (`tasks/`) and architectures (`model/architecture.py`) are specs. A mistake in one raises
+`BadInput` with one line that names the key, not pydantic's page.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from memloci.errors import BadInput
+
+MAX_PROBLEMS = 3  # problems told at once; the rest are counted
+
+
+class Spec(BaseModel):
+    """A frozen record that refuses unknown keys, wrong types, NaN and infinities."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
+
+    def __init__(self, **data: Any):
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise BadInput(one_line(error, type(self))) from None
+
+
+def one_line(error: ValidationError, spec: type[BaseModel]) -> str:
+    """pydantic's list of problems as one line."""
+    problems = [_tell(problem, spec) for problem in error.errors(include_url=False)]
+    problems = list(dict.fromkeys(problems))
+    more = len(problems) - MAX_PROBLEMS
+    return "; ".join(problems[:MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _tell(problem: Any, spec: type[BaseModel]) -> str:
+    place = _place(problem["loc"])
+    prefix = f"{place}: " if place else ""
+    found = shorten(problem["input"])
+    match problem["type"]:
+        case "extra_forbidden":
+            known = ", ".join(name for name in spec.model_fields if name != "kind")
+            return f"unknown key {place!r}; the keys are {known}"
+        case "missing":
+            return f"{place} is missing"
+        case "value_error":
+            return prefix + str(problem["ctx"]["error"])
+        case _:
+            return f"{prefix}{_lower_first(problem['msg'])}, found {found}"
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """('channels', 0, 'range') -> 'channels[0].range'."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.isidentifier():  # pydantic adds the names of union members; they mean nothing to a user
+            text += f".{part}" if text else part
+    return text
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """A user's value as it can be shown inside one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

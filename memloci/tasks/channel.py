@@ -1,0 +1,111 @@
+"""A channel of the input: its name and the values it can take.
+
+    { name = "v", range = [-1, 1] }                       any number in the range
+    { name = "a", values = [1, 2, 3, 4] }                 a finite alphabet
+    { name = "s", intervals = [[-1, -0.2], [0.2, 1]] }    intervals with a margin between them
+
+A lag function is integer valued, so it must jump; it may read only channels on which jumps have a
+margin: alphabets and separate intervals (THEORY.md, section 1).
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, field_validator, model_validator
+
+from memloci.errors import BadInput
+from memloci.expressions.domain import Domain
+from memloci.expressions.interval import Interval, point
+from memloci.expressions.language import CONSTANTS, FUNCTIONS
+from memloci.specs import Spec, shorten
+
+MAX_PIECES = 4_096  # values or intervals of one channel
+
+T = TypeVar("T")
+
+
+def _as_tuple(value: Any) -> Any:
+    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
+        return value  # pydantic says what it should have been
+    items = value.tolist() if hasattr(value, "tolist") else list(value)
+    return tuple(items)
+
+
+Many = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]
+Pair = Annotated[tuple[float, float], BeforeValidator(_as_tuple)]
+
+
+class Channel(Spec):
+    name: str = "x"
+    range: Pair | None = None
+    values: Many[float] | None = None
+    intervals: Many[Pair] | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z_]([A-Za-z0-9_]{0,30}[A-Za-z_])?", name):
+            raise BadInput(
+                f"{shorten(name)} cannot name a channel; use letters, and no digit at the end "
+                "(the digits that follow a name count memories)"
+            )
+        if name in FUNCTIONS or name in CONSTANTS:
+            raise BadInput(f"{name!r} is a function or a constant of the language; choose another name")
+        return name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_range(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not {"range", "values", "intervals"} & data.keys():
+            return {**data, "range": (-1.0, 1.0)}
+        return data
+
+    @model_validator(mode="after")
+    def _check(self) -> "Channel":
+        given = [key for key in ("range", "values", "intervals") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise BadInput(f"channel {self.name!r} needs one of range, values, intervals; found {given}")
+        pieces = self.domain
+        if not pieces:
+            raise BadInput(f"{given[0]} of channel {self.name!r} is empty")
+        if len(pieces) > MAX_PIECES:
+            raise BadInput(f"channel {self.name!r} has {len(pieces):,} {given[0]}; at most {MAX_PIECES:,}")
+        for piece in pieces:
+            if piece.lo > piece.hi or (given[0] == "range" and piece.is_point):
+                raise BadInput(
+                    f"{given[0]} of channel {self.name!r} must rise, found [{piece.lo:g}, {piece.hi:g}]"
+                )
+            if not math.isfinite(piece.width) or piece.magnitude > 1e6:
+                raise BadInput(f"{given[0]} of channel {self.name!r} must lie within +-1e6")
+        for left, right in zip(pieces[:-1], pieces[1:], strict=True):
+            if left.hi >= right.lo:
+                what = "repeats" if left == right else "overlap or touch: leave a margin"
+                raise BadInput(f"{given[0]} of channel {self.name!r} {what} at {right.lo:g}")
+        return self
+
+    @property
+    def domain(self) -> Domain:
+        """The values as disjoint intervals, in order."""
+        if self.values is not None:
+            return tuple(point(float(v)) for v in sorted(self.values))
+        if self.intervals is not None:
+            return tuple(sorted(Interval(float(a), float(b)) for a, b in self.intervals))
+        assert self.range is not None
+        return (Interval(float(self.range[0]), float(self.range[1])),)
+
+    @property
+    def finite(self) -> bool:
+        return self.values is not None
+
+    @property
+    def magnitude(self) -> float:
+        return max(piece.magnitude for piece in self.domain)
+
+
+def with_blank(domain: Domain) -> Domain:
+    """The domain of a recalled token: a token before the start reads 0."""
+    if any(piece.contains(0.0) for piece in domain):
+        return domain
+    return tuple(sorted((*domain, point(0.0))))

@@ -1,0 +1,65 @@
+"""A task from what a user has: a TOML file, a gallery name, a dictionary."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from memloci.errors import BadInput
+from memloci.specs import shorten
+from memloci.tasks.adaptive import Adaptive
+from memloci.tasks.base import Task
+from memloci.tasks.essential import Essential
+from memloci.tasks.fixed import Fixed
+from memloci.tasks.gallery import GALLERY
+
+KINDS: dict[str, type[Task]] = {kind.__name__.lower(): kind for kind in (Fixed, Adaptive, Essential)}
+MAX_FILE = 1 << 20  # bytes
+
+
+def load_task(source: str | Path) -> Task:
+    """The task in a TOML file, or the gallery task of that name."""
+    if str(source) in GALLERY:
+        return GALLERY[str(source)]()
+    path = Path(source)
+    try:
+        if path.is_dir():
+            raise BadInput(f"{source} is a directory; a task file is TOML")
+        if path.stat().st_size > MAX_FILE:
+            raise BadInput(
+                f"{source} has {path.stat().st_size:,} bytes; a task file has at most {MAX_FILE:,}"
+            )
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        raise BadInput(
+            f"{shorten(str(source))} is neither a file nor a gallery task (see `memloci tasks`)"
+        ) from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{source} is not text in UTF-8; a task file is TOML") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(
+            f"{shorten(str(source))} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise BadInput(f"{source}: not TOML: {error}") from None
+    try:
+        return task_from_dict(data)
+    except BadInput as error:
+        raise error.within(str(source)) from None
+
+
+def task_from_dict(data: Any) -> Task:
+    """The task that `Task.to_dict` or a TOML file describes."""
+    if not isinstance(data, dict):
+        raise BadInput(f"a task is a table of keys, found {shorten(data)}")
+    fields = dict(data)
+    kind = fields.pop("kind", None)
+    known = ", ".join(f'"{name}"' for name in KINDS)
+    if kind is None:
+        raise BadInput(f"kind is missing; write kind = one of {known}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadInput(f"kind: {shorten(kind)} is unknown; the kinds are {known}")
+    return KINDS[kind](**fields)
