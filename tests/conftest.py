@@ -10,7 +10,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Shape annotations are checked while the package is imported by a test; users do not pay for it.
-install_import_hook("memloci", "beartype.beartype").install()
+install_import_hook("memloci", "beartype.beartype")
 
 
 @pytest.fixture

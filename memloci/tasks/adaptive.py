@@ -18,7 +18,7 @@ from memloci.expressions.formula import make_formula
 from memloci.tasks.base import MAX_MEMORIES, Task
 from memloci.tasks.channel import Many
 from memloci.tasks.fixed import whole_lag
-from memloci.tasks.lag_table import LagTable, make_lag_table
+from memloci.tasks.lag_table import MAX_CELLS, LagTable, make_lag_table
 
 
 def _lag_function(value: Any) -> Any:
@@ -62,13 +62,14 @@ class Adaptive(Task):
     @cached_property
     def lag_tables(self) -> tuple[LagTable, ...]:
         alphabets = {c.name: c.domain for c in self.channels}
-        tables = []
+        tables: list[LagTable] = []
         for i, source in enumerate(self.lags, start=1):
             earlier = {f"{name}{j}": domain for j in range(i) for name, domain in alphabets.items()}
             try:
                 text = str(source) if isinstance(source, int) else source
                 _refuse_later(text, i, alphabets, self.M)
-                tables.append(make_lag_table(make_formula(text, earlier), earlier))
+                room = MAX_CELLS - sum(table.lags.size for table in tables)
+                tables.append(make_lag_table(make_formula(text, earlier), earlier, room))
             except BadInput as error:
                 raise error.within(f"lags[{i - 1}]") from None
         return tuple(tables)
@@ -77,7 +78,9 @@ class Adaptive(Task):
         self.lag_tables  # noqa: B018  tabulating is the check
 
     def recall(self, X: Any, xp: Any) -> list[Any]:
-        t = xp.arange(X.shape[0])
+        if X.shape[0] == 0:
+            return [X] * self.M
+        t = xp.arange(X.shape[0], dtype="int32")
         tokens, blank = [X], [t < 0]
         for table, parents in zip(self.lag_tables, self.parents, strict=True):
             values = {

@@ -235,13 +235,12 @@ class Task(Spec, abc.ABC):
     def to_dict(self) -> dict[str, Any]:
         """What a task file says, ready for JSON or TOML; refuses callables, which a file cannot hold."""
         data: dict[str, Any] = {"kind": self.kind}
-        for name in type(self).model_fields:
+        for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if value != type(self).model_fields[name].default:
+            if value != field.default:
                 data[name] = _plain(value, name)
-        if len(self.readout) == 1:
-            data["readout"] = data["readout"][0]
-        return data
+        readout = data.pop("readout")  # last, as one would write it
+        return {**data, "readout": readout[0] if len(readout) == 1 else readout}
 
 
 def _plain(value: Any, key: str) -> Any:

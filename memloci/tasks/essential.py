@@ -112,6 +112,8 @@ class Essential(Task):
             if bad.any():
                 z = int(np.nonzero(bad)[0][0]) + 1
                 raise BadInput(f"kernels[{k}]: {formula} has no finite value at lag z = {z}")
+            if not math.isfinite(self.kernel_norms[k]):
+                raise BadInput(f"kernels[{k}]: the sum of |{formula}| over all lags exceeds float64")
             if self.majorants is not None and formula.expression is None:
                 above = abs(values) > _at_lags(make_formula(self.majorants[k], {"z"}), n)
                 if above.any():
@@ -124,12 +126,11 @@ class Essential(Task):
         n, d = X.shape
         if n == 0:
             return [X] * self.M
-        z = xp.arange(1.0, n + 1.0, dtype=X.dtype)
         t = xp.arange(n)
         rows = -(-n // BLOCK) * BLOCK
         memories = []
         for formula in self.rho:
-            kernel = xp.broadcast_to(xp.asarray(formula({"z": z}, xp), dtype=X.dtype), (n,))
+            kernel = xp.asarray(_at_lags(formula, n), dtype=X.dtype)  # z ** 20 would overflow float32
 
             def past(block: Any, kernel: Any = kernel) -> Any:
                 lag = block[:, None] - t[None, :]  # (rows, s)
@@ -150,5 +151,6 @@ def _at_lags(formula: Formula, n: int) -> Any:
     try:
         with np.errstate(all="ignore"):
             return np.broadcast_to(np.asarray(formula({"z": z}, np), dtype=float), z.shape)
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"the kernel {formula} cannot be computed on an array of lags: {error}") from None
+    except Exception as error:
+        problem = f"{type(error).__name__}: {shorten(str(error))}"
+        raise BadInput(f"the kernel {formula} cannot be computed on an array of lags ({problem})") from None

@@ -15,15 +15,17 @@ from typing import Any
 
 from memloci.errors import BadInput
 from memloci.expressions.domain import Domain, bounds
+from memloci.expressions.evaluate import enclose
 from memloci.expressions.formula import Formula
+from memloci.expressions.interval import WHOLE_LINE, Undefined
 from memloci.specs import shorten
 from memloci.tasks.base import MAX_LAG
 
-MAX_CELLS = 1 << 20
+MAX_CELLS = 1 << 20  # of all the tables of a task together
 WHOLE = 1e-9  # 10 * 0.3 is not exactly 3; this close counts as a whole number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # it holds an array; tasks are compared by what the user wrote
 class LagTable:
     variables: tuple[str, ...]
     domains: tuple[Domain, ...]
@@ -50,8 +52,8 @@ def piece_index(values: Any, domain: Domain, xp: Any) -> Any:
     return xp.searchsorted(xp.asarray(cuts, dtype=values.dtype), values)
 
 
-def make_lag_table(formula: Formula, domains: Mapping[str, Domain]) -> LagTable:
-    """Tabulate a lag function, or refuse it."""
+def make_lag_table(formula: Formula, domains: Mapping[str, Domain], room: int = MAX_CELLS) -> LagTable:
+    """Tabulate a lag function in at most `room` cells, or refuse it."""
     import numpy as np
 
     pieces = [domains[name] for name in formula.variables]
@@ -63,12 +65,15 @@ def make_lag_table(formula: Formula, domains: Mapping[str, Domain]) -> LagTable:
                 "intervals with a gap around each jump"
             )
     shape = tuple(map(len, pieces))
-    if math.prod(shape) > MAX_CELLS:
-        raise BadInput(f"the table of {formula} has {math.prod(shape):,} cells; at most {MAX_CELLS:,}")
+    if math.prod(shape) > room:
+        raise BadInput(
+            f"the table of {formula} has {math.prod(shape):,} cells and there is room for {room:,}; "
+            f"all lags together have at most {MAX_CELLS:,}"
+        )
     if all(piece.is_point for domain in pieces for piece in domain):
         numbers = _at_points(formula, pieces, shape)
     else:
-        numbers = _on_intervals(formula, pieces, shape)
+        numbers = _on_intervals(formula, pieces, shape, room >> 8)
     lags = np.rint(numbers)
     wrong = ~((np.abs(numbers - lags) <= WHOLE) & (lags >= 1) & (lags <= MAX_LAG))
     if wrong.any():
@@ -109,21 +114,27 @@ def _at_points(formula: Formula, pieces: list[Domain], shape: tuple[int, ...]) -
     return numbers
 
 
-def _on_intervals(formula: Formula, pieces: list[Domain], shape: tuple[int, ...]) -> Any:
+def _on_intervals(formula: Formula, pieces: list[Domain], shape: tuple[int, ...], room: int) -> Any:
     import numpy as np
 
     if formula.expression is None:
         raise BadInput(
             f"a callable lag needs finite values; {formula} reads intervals, write it as an expression"
         )
-    if math.prod(shape) > MAX_CELLS >> 8:
+    if math.prod(shape) > room:
         raise BadInput(
             f"the table of {formula} has {math.prod(shape):,} boxes of intervals; too many to prove"
         )
     numbers = np.empty(shape)
     for cell in itertools.product(*map(range, shape)):
         chosen = [domain[k] for domain, k in zip(pieces, cell, strict=True)]
-        value = bounds(formula.expression, {n: (p,) for n, p in zip(formula.variables, chosen, strict=True)})
+        box = dict(zip(formula.variables, chosen, strict=True))
+        try:
+            value = enclose(formula.expression, box)
+        except Undefined:
+            value = WHOLE_LINE
+        if not value.width <= WHOLE:  # splitting the box costs more, and may sharpen it
+            value = bounds(formula.expression, {name: (piece,) for name, piece in box.items()})
         if not value.width <= WHOLE:
             at = _place(formula.variables, chosen)
             raise BadInput(

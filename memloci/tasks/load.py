@@ -55,7 +55,7 @@ def task_from_dict(data: Any) -> Task:
     """The task that `Task.to_dict` or a TOML file describes."""
     if not isinstance(data, dict):
         raise BadInput(f"a task is a table of keys, found {shorten(data)}")
-    fields = dict(data)
+    fields = {str(key): value for key, value in data.items()}
     kind = fields.pop("kind", None)
     known = ", ".join(f'"{name}"' for name in KINDS)
     if kind is None:

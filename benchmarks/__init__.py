@@ -1,0 +1,1 @@
+"""Speed, as ratios against a peer or a floor measured in the same run: `make bench`."""

@@ -1,0 +1,1 @@
+"""REPORT: records to tables, figures and pages. No numerics here."""

@@ -1,0 +1,151 @@
+"""Records to rows: what the terminal shows of a task, and the same as JSON."""
+
+import json
+import math
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from memloci.errors import BadInput
+from memloci.expressions.interval import Interval
+from memloci.tasks.adaptive import Adaptive
+from memloci.tasks.base import Task
+from memloci.tasks.essential import Essential
+from memloci.tasks.fixed import Fixed
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+
+
+def number(x: float) -> str:
+    return "inf" if math.isinf(x) else f"{x:.6g}"
+
+
+def _memory_texts(task: Task) -> list[str]:
+    match task:
+        case Fixed():
+            return [str(lag) for lag in task.lags]
+        case Adaptive():
+            return [str(source) if isinstance(source, int | str) else "callable" for source in task.lags]
+        case Essential():
+            return [str(formula) for formula in task.rho]
+        case _:
+            return ["?"] * task.M
+
+
+def task_summary(task: Task) -> dict[str, Any]:
+    return {
+        "kind": task.kind,
+        "M": task.M,
+        "K": task.K,
+        "lag_bounds": [None if math.isinf(bound) else bound for bound in task.lag_bounds],
+        "description": task.description,
+    }
+
+
+def gallery_table(tasks: dict[str, Task]) -> Any:
+    table = _table("Gallery: a name serves wherever a task file does")
+    for heading, justify in (("name", "left"), ("kind", "left"), ("M", "right"), ("K", "right")):
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("farthest lag", justify="right", no_wrap=True)
+    table.add_column("what is remembered")
+    for name, task in tasks.items():
+        farthest = max(task.lag_bounds)
+        K = str(task.K) if isinstance(task, Adaptive) else "-"
+        lag = "all" if math.isinf(farthest) else str(farthest)
+        table.add_row(f"[bold]{name}[/bold]", task.kind, str(task.M), K, lag, task.description)
+    return Group(
+        table, Text("memloci tasks NAME shows one; --sample 10 draws an example; --toml starts a file.")
+    )
+
+
+def task_details(task: Task) -> dict[str, Any]:
+    """Everything that later stages read off a task; what nothing can prove is null."""
+    return {
+        **task_summary(task),
+        "task": _or_none(task.to_dict),
+        "memories": _memory_texts(task),
+        "channels": {c.name: [list(piece) for piece in c.domain] for c in task.channels},
+        "output_ranges": _or_none(lambda: [list(_finite(r)) for r in task.output_ranges]),
+        "lipschitz": _or_none(lambda: {k: _finite_or_none(v) for k, v in task.lip_f.items()}),
+    }
+
+
+def _or_none(ask: Any) -> Any:
+    try:
+        return ask()
+    except BadInput:
+        return None
+
+
+def _finite_or_none(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def _finite(r: Interval) -> tuple[float | None, float | None]:
+    return _finite_or_none(r.lo), _finite_or_none(r.hi)
+
+
+def details_table(name: str, task: Task) -> Any:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for channel in task.channels:
+        domain = channel.domain
+        if channel.finite:
+            shown = ", ".join(number(piece.lo) for piece in domain[:12]) + (
+                ", ..." if len(domain) > 12 else ""
+            )
+            text = f"one of {shown}"
+        else:
+            text = " or ".join(f"[{number(piece.lo)}, {number(piece.hi)}]" for piece in domain)
+        table.add_row("channel", Text(f"{channel.name}: {text}"))
+    what = "kernel" if isinstance(task, Essential) else "lag"
+    for i, (text, bound) in enumerate(zip(_memory_texts(task), task.lag_bounds, strict=True), start=1):
+        reach = "" if math.isinf(bound) or text == str(bound) else f"   (at most {number(bound)})"
+        table.add_row(f"memory {i}", Text(f"{what} {text}{reach}"))
+    for formula in task.readouts:
+        table.add_row("readout", Text(str(formula)))
+    details = task_details(task)
+    if details["output_ranges"] is not None:
+        ranges = [f"[{number(r.lo)}, {number(r.hi)}]" for r in task.output_ranges]
+        table.add_row("range", Text(", ".join(ranges)))
+    if details["lipschitz"] is not None:
+        steep = [f"|df/d{k}| <= {number(v)}" for k, v in task.lip_f.items() if v]
+        table.add_row("slopes", Text(", ".join(steep) or "constant"))
+    if isinstance(task, Adaptive):
+        layers = task.K + 1 + (task.M >= task.K + 1)
+        table.add_row("adaptivity", Text(f"K = {task.K}: the paper's construction has {layers} layers"))
+    title = Text.assemble((name, "bold"), f"  {task.kind} memory: {task.description or 'no description'}")
+    return Group(title, Text(""), table)
+
+
+def example_table(columns: dict[str, list[list[float]]]) -> Any:
+    table = _table("Example")
+    table.add_column("t", justify="right")
+    for heading in columns:
+        table.add_column(heading, justify="right")
+    for t, row in enumerate(zip(*columns.values(), strict=True)):
+        table.add_row(str(t), *(" ".join(f"{v:.3g}" for v in cell) for cell in row))
+    return table
+
+
+def task_toml(task: Task) -> str:
+    """The task as a TOML file."""
+    return "\n".join(f"{key} = {_toml(value)}" for key, value in task.to_dict().items())
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case dict():
+            return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+        case list():
+            return "[" + ", ".join(map(_toml, value)) + "]"
+        case float() if value.is_integer() and abs(value) < 1e15:
+            return str(int(value))
+        case _:
+            return json.dumps(value, ensure_ascii=False)

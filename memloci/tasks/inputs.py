@@ -1,0 +1,47 @@
+"""Sequences drawn for a task: the stated input distribution of every mean-square error.
+
+Tokens are independent. A channel is uniform on its range, on its alphabet, or on the union of its
+intervals (by length).
+"""
+
+from typing import Any
+
+from memloci.tasks.base import Task
+from memloci.tasks.channel import Channel
+
+
+def sample(task: Task, key: Any, length: int, dtype: Any = None) -> Any:
+    """One sequence (length, channels); `jax.vmap` over keys for many."""
+    import jax.numpy as jnp
+    import jax.random as jr
+
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    keys = jr.split(key, task.d)
+    columns = [_draw(c, k, length, dtype) for c, k in zip(task.channels, keys, strict=True)]
+    return jnp.stack(columns, axis=-1)
+
+
+def _draw(channel: Channel, key: Any, length: int, dtype: Any) -> Any:
+    import jax.numpy as jnp
+    import jax.random as jr
+
+    pieces = channel.domain
+    if channel.finite:
+        return jr.choice(key, jnp.array([piece.lo for piece in pieces], dtype), (length,))
+    widths = jnp.array([piece.width for piece in pieces], dtype)
+    which_key, where_key = jr.split(key)
+    which = jr.choice(which_key, len(pieces), (length,), p=widths / widths.sum())
+    lo, hi = (jnp.array(ends, dtype)[which] for ends in zip(*pieces, strict=True))
+    return lo + (hi - lo) * jr.uniform(where_key, (length,), dtype)
+
+
+def example(task: Task, length: int, seed: int) -> dict[str, list[list[float]]]:
+    """A sequence with what is recalled at each position, and the target, as plain lists."""
+    import jax.numpy as jnp
+    import jax.random as jr
+
+    X = sample(task, jr.key(seed), length)
+    columns: dict[str, list[list[float]]] = {"token": X.tolist()}
+    columns |= {f"memory {i}": m.tolist() for i, m in enumerate(task.recall(X, jnp), start=1)}
+    columns["target"] = task.target(X).tolist()
+    return columns
