@@ -1,0 +1,183 @@
+"""A model on disk: `model.safetensors` (weights) and `model.json` (what they mean).
+
+Loading trusts neither file. The architecture is read and checked first; it says which tensors must be
+there, of which shape, hence how large the file may be; only then are weights read. Nothing is executed.
+
+Saving is all or nothing (`files.py`). Should a power cut fall between the two files, the `id` in both of
+them tells that they do not belong together.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import safetensors.numpy
+
+from memloci import __version__
+from memloci.errors import BadInput
+from memloci.model.architecture import Architecture
+from memloci.model.files import read_bytes, replace_together
+from memloci.model.transformer import Transformer, require_precision
+from memloci.specs import shorten
+
+FORMAT = 1
+WEIGHTS, RECORD = "model.safetensors", "model.json"
+MAX_RECORD = 2**24  # bytes; a task and its tables are far smaller
+REQUIRED = ("format", "version", "architecture", "channels", "outputs")
+OPTIONAL = ("task", "extra", "id")
+
+
+class Stored(NamedTuple):
+    model: Transformer
+    task: dict[str, Any] | None
+    extra: dict[str, Any]
+
+
+def save(
+    model: Transformer,
+    directory: str | os.PathLike[str],
+    task: Any = None,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write both files into `directory`, which is made if need be.
+
+    `task` is None, a mapping, or a spec with `model_dump`; `extra` is anything else worth keeping, in JSON.
+    """
+    model.check()
+    tensors = {name: np.asarray(leaf) for name, leaf in named_leaves(model)}
+    record = {
+        "format": FORMAT,
+        "version": __version__,
+        "architecture": model.architecture.model_dump(mode="json"),
+        "channels": model.channels,
+        "outputs": model.outputs,
+        "task": task.model_dump(mode="json") if hasattr(task, "model_dump") else task,
+        "extra": dict(extra or {}),
+    }
+    try:
+        text = json.dumps(record, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"the task or the extra data cannot be written as JSON: {error}") from None
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in tensors.items():
+        digest.update(name.encode() + tensor.tobytes())
+    record["id"] = digest.hexdigest()[:16]
+    weights = safetensors.numpy.save(tensors, metadata={"id": record["id"]})
+    text = json.dumps(record, allow_nan=False, indent=1) + "\n"
+    replace_together(Path(directory), {WEIGHTS: weights, RECORD: text.encode()})
+
+
+def load(directory: str | os.PathLike[str]) -> tuple[Transformer, dict[str, Any] | None]:
+    """The model and its task, as saved."""
+    stored = read(directory)
+    return stored.model, stored.task
+
+
+def read(directory: str | os.PathLike[str]) -> Stored:
+    """Everything `save` was given. Whatever is wrong with the files raises `BadInput`."""
+    directory = Path(directory)
+    try:
+        return _read(directory)
+    except BadInput as error:
+        raise error.within(str(directory)) from None
+
+
+def _read(directory: Path) -> Stored:
+    try:
+        record = _parse_record(read_bytes(directory / RECORD, MAX_RECORD))
+        architecture = _architecture(record["architecture"])
+        skeleton = _skeleton(architecture, record["channels"], record["outputs"])
+    except BadInput as error:
+        raise error.within(RECORD) from None
+    try:
+        tensors, weights_id = _parse_weights(directory / WEIGHTS, dict(named_leaves(skeleton)))
+    except BadInput as error:
+        raise error.within(WEIGHTS) from None
+    if weights_id is not None and record.get("id") is not None and weights_id != record["id"]:
+        raise BadInput(f"{WEIGHTS} and {RECORD} are from different models; save again")
+    leaves = [jnp.asarray(tensors[name]) for name, _ in named_leaves(skeleton)]
+    model = jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
+    model.check()
+    return Stored(model, record.get("task"), record.get("extra") or {})
+
+
+def named_leaves(model: Any) -> list[tuple[str, Any]]:
+    """Every array of the model with its path: `layers.0.attention.heads.W_V`."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(model)
+    return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]
+
+
+def _parse_record(data: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(data.decode(), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise BadInput("not JSON") from None
+    if not isinstance(record, dict) or "format" not in record:
+        raise BadInput("not a model's record: it has no key 'format'")
+    if type(record["format"]) is not int or record["format"] != FORMAT:
+        raise BadInput(f"format {shorten(record['format'])} is not known, this version reads {FORMAT}")
+    if unknown := [key for key in record if key not in REQUIRED + OPTIONAL]:
+        raise BadInput(f"unknown key {shorten(unknown[0])}")
+    if missing := [key for key in REQUIRED if key not in record]:
+        raise BadInput(f"{missing[0]} is missing")
+    for key in ("channels", "outputs"):
+        if type(record[key]) is not int:
+            raise BadInput(f"{key} must be a whole number, found {shorten(record[key])}")
+    for key in ("task", "extra"):
+        if not isinstance(record.get(key), dict | None):
+            raise BadInput(f"{key} must be an object, found {shorten(record[key])}")
+    return record
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _architecture(fields: Any) -> Architecture:
+    if not isinstance(fields, dict):
+        raise BadInput(f"architecture must be an object, found {shorten(fields)}")
+    try:
+        return Architecture(**fields)
+    except BadInput as error:
+        raise error.within("architecture") from None
+
+
+def _skeleton(architecture: Architecture, channels: Any, outputs: Any) -> Any:
+    """The model's shapes, with nothing allocated."""
+    require_precision(architecture.precision)
+    return eqx.filter_eval_shape(
+        lambda: Transformer(architecture, channels, outputs, key=jr.key(0)),
+    )
+
+
+def _parse_weights(path: Path, expected: dict[str, Any]) -> tuple[dict[str, np.ndarray], str | None]:
+    payload = sum(leaf.size * leaf.dtype.itemsize for leaf in expected.values())
+    header = 2**16 + 512 * len(expected)
+    data = read_bytes(path, payload + header)
+    try:
+        tensors = safetensors.numpy.load(data)
+    except Exception as error:  # the parser's own errors are of many types, some of them undocumented
+        raise BadInput(f"not a whole safetensors file: {shorten(str(error))}") from None
+    start = int.from_bytes(data[:8], "little")  # the parser has checked this header
+    metadata = json.loads(data[8 : 8 + start]).get("__metadata__") or {}
+    if missing := sorted(expected.keys() - tensors.keys()):
+        raise BadInput(f"tensor {missing[0]} is missing")
+    if unknown := sorted(tensors.keys() - expected.keys()):
+        raise BadInput(f"tensor {shorten(unknown[0])} does not belong to this architecture")
+    for name, leaf in expected.items():
+        found = tensors[name]
+        if found.shape != leaf.shape:
+            raise BadInput(f"tensor {name} must have shape {leaf.shape}, found {found.shape}")
+        if found.dtype != leaf.dtype:
+            raise BadInput(f"tensor {name} must be {leaf.dtype}, found {found.dtype}")
+        if not np.isfinite(found).all():
+            raise BadInput(f"tensor {name} holds NaN or infinity")
+    return tensors, metadata.get("id")

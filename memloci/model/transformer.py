@@ -1,0 +1,156 @@
+"""The Transformer of the theory, one sequence at a time.
+
+    X  = W_E x + b_E  (+ a vector per position, for sin and learned)
+    X <- X + Attn(X),   X <- X + FFN(X)          L times, normalised if `norm` says so
+    y  = W_U X + b_U
+
+Attention reads strictly the past, so y_t depends on x_0, ..., x_t only; the present arrives by the residual.
+This is the plain definition, O(n^2): other routes to the same numbers are compared with it.
+"""
+
+import os
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from memloci.arrays import Key, Stream
+from memloci.errors import BadInput
+from memloci.model import norms
+from memloci.model.architecture import Architecture
+from memloci.model.attention import Attention
+from memloci.model.encodings import ENCODINGS, AbstractEncoding
+from memloci.model.ffn import FFN
+
+MAX_CHANNELS = 2**12  # tuned, like the limits of Architecture
+
+
+class Block(eqx.Module):
+    """One layer. With width 0 there is no FFN, and no norms around it."""
+
+    attention: Attention
+    ffn: FFN | None
+    before_attention: norms.Norm
+    after_attention: norms.Norm
+    before_ffn: norms.Norm
+    after_ffn: norms.Norm
+
+    @classmethod
+    def init(cls, architecture: Architecture, *, key: Key) -> "Block":
+        D, m, dtype = architecture.dim, architecture.width, np.dtype(architecture.precision)
+        key_attention, key_ffn = jr.split(key)
+        around_ffn = architecture.norm if m else "none"
+        return cls(
+            attention=Attention.init(architecture, key=key_attention),
+            ffn=FFN.init(D, m, dtype, key=key_ffn) if m else None,
+            before_attention=norms.before(architecture.norm, D, dtype),
+            after_attention=norms.after(architecture.norm, D, dtype),
+            before_ffn=norms.before(around_ffn, D, dtype),
+            after_ffn=norms.after(around_ffn, D, dtype),
+        )
+
+    def __call__(self, X: Stream) -> Stream:
+        X = self.after_attention(X + self.attention(self.before_attention(X)))
+        if self.ffn is not None:
+            X = self.after_ffn(X + self.ffn(self.before_ffn(X)))
+        return X
+
+
+class Transformer(eqx.Module):
+    """(n, channels) -> (n, outputs); `vmap` it over a batch."""
+
+    architecture: Architecture = eqx.field(static=True)
+    W_E: Float[Array, "D channels"]
+    b_E: Float[Array, " D"]
+    positions: AbstractEncoding | None
+    layers: tuple[Block, ...]
+    before_readout: norms.Norm
+    W_U: Float[Array, "outputs D"]
+    b_U: Float[Array, " outputs"]
+
+    def __init__(self, architecture: Architecture, channels: int, outputs: int, *, key: Key):
+        for name, size in [("channels", channels), ("outputs", outputs)]:
+            if type(size) is not int or not 1 <= size <= MAX_CHANNELS:
+                raise BadInput(f"{name} must be a whole number from 1 to {MAX_CHANNELS}, found {size!r}")
+        require_precision(architecture.precision)
+        D, L, dtype = architecture.dim, architecture.layers, np.dtype(architecture.precision)
+        key_E, key_U, key_positions, *key_layers = jr.split(key, 3 + L)
+        self.architecture = architecture
+        self.W_E = jr.normal(key_E, (D, channels), dtype) * channels**-0.5
+        self.b_E = jnp.zeros(D, dtype)
+        self.positions = ENCODINGS[architecture.encoding].for_embedding(architecture, key=key_positions)
+        self.layers = tuple(Block.init(architecture, key=key_layer) for key_layer in key_layers)
+        self.before_readout = norms.before(architecture.norm, D, dtype)
+        self.W_U = jr.normal(key_U, (outputs, D), dtype) * D**-0.5
+        self.b_U = jnp.zeros(outputs, dtype)
+
+    @property
+    def channels(self) -> int:
+        return self.W_E.shape[1]
+
+    @property
+    def outputs(self) -> int:
+        return self.W_U.shape[0]
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers are trained; the integer frequencies of rope and sin are not."""
+        return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)))
+
+    def __call__(self, x: Any) -> Float[Array, "n outputs"]:
+        # Some devices multiply float32 matrices in fewer bits unless told; the theory counts every bit.
+        with jax.default_matmul_precision("highest"):
+            X = self.embed(x)
+            for layer in self.layers:
+                X = layer(X)
+            return self.readout(X)
+
+    def embed(self, x: Any) -> Stream:
+        """X0 from a sequence of shape (n, channels), in the model's precision."""
+        x = self._sequence(x)
+        X = x @ self.W_E.T + self.b_E[None, :]
+        return X if self.positions is None else X + self.positions.vectors(x.shape[0])
+
+    def readout(self, X: Stream) -> Float[Array, "n outputs"]:
+        return self.before_readout(X) @ self.W_U.T + self.b_U[None, :]
+
+    def check(self) -> None:
+        """Refuse weights that define no function: NaN, infinity, a slope whose normaliser diverges.
+
+        It reads values, so call it outside jit; gradient steps can lead anywhere.
+        """
+        for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)):
+            if not np.isfinite(np.asarray(leaf)).all():
+                raise BadInput("a weight is NaN or infinite")
+        for l, layer in enumerate(self.layers):
+            try:
+                layer.attention.check()
+            except BadInput as error:
+                raise error.within(f"layer {l}") from None
+
+    def _sequence(self, x: Any) -> Float[Array, "n channels"]:
+        try:
+            x = x if isinstance(x, jax.Array) else np.asarray(x)
+        except ValueError:
+            raise BadInput("the input is not an array of numbers") from None
+        if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            raise BadInput(f"the input holds {x.dtype}, not real numbers")
+        if x.ndim != 2 or x.shape[1] != self.channels:
+            found = "(" + ", ".join(map(str, x.shape)) + ")"
+            raise BadInput(
+                f"the input must have shape (n, {self.channels}), found {found}; vmap over a batch"
+            )
+        return jnp.asarray(x, self.W_E.dtype)
+
+
+def require_precision(precision: str) -> None:
+    """float64 needs JAX's 64-bit mode: switch it on, unless the environment says not to."""
+    if precision != "float64" or jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    if os.environ.get("JAX_ENABLE_X64", "").strip().lower() in ("0", "false", "no", "off"):
+        raise BadInput("precision 'float64' needs 64-bit JAX, but the variable JAX_ENABLE_X64 forbids it")
+    jax.config.update("jax_enable_x64", True)

@@ -1,0 +1,40 @@
+"""The Hurwitz zeta function, by Euler-Maclaurin summation.
+
+    zeta(p, a) = sum_{j>=0} (a + j)^-p = sum_{j<N} (a + j)^-p + u^(1-p)/(p-1) + u^-p/2
+                 + sum_{i=1..R} B_2i/(2i)! p (p+1) ... (p+2i-2) u^(-p-2i+1) + remainder,   u = a + N
+
+The normaliser of a log head over an infinite past is zeta(p) = zeta(p, 1). JAX has a zeta function,
+but no derivative of it in p; this one is made of powers, so it has all of them.
+Assumed: p > 1 and a >= 1. Tuned: N and R; for p <= 60 the remainder is far below float64's rounding,
+because its coefficients grow only while u^-p is already negligible.
+"""
+
+from fractions import Fraction
+from math import factorial
+
+import jax.numpy as jnp
+
+from memloci.arrays import Scalar
+
+N = 16
+BERNOULLI = [(1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510)]
+COEFFICIENTS = [float(Fraction(*B) / factorial(2 * i)) for i, B in enumerate(BERNOULLI, start=1)]
+
+
+def zeta(p: Scalar) -> Scalar:
+    """Riemann's zeta(p) = sum_{z>=1} z^-p for p > 1."""
+    return hurwitz(p, jnp.ones_like(p))
+
+
+def hurwitz(p: Scalar, a: Scalar) -> Scalar:
+    """zeta(p, a) = sum_{j>=0} (a + j)^-p for p > 1, a >= 1."""
+    u = a + N
+    tail = u / (p - 1) + 0.5
+    rising = p / u  # p (p+1) ... (p+2i-2) / u^(2i-1)
+    for i, c in enumerate(COEFFICIENTS, start=1):
+        tail = tail + c * rising
+        rising = rising * ((p + (2 * i - 1)) / u) * ((p + 2 * i) / u)
+    total = tail * u**-p
+    for j in reversed(range(N)):  # the smallest terms first
+        total = total + (a + j) ** -p
+    return total

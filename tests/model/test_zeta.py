@@ -1,0 +1,37 @@
+"""Zeta by Euler-Maclaurin agrees with ball arithmetic to a few units in the last place."""
+
+import flint
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from memloci.model.zeta import hurwitz, zeta
+
+from . import oracle
+
+P = np.concatenate([1 + np.logspace(-6, 0, 13), np.linspace(2.0, 60.0, 59)])
+
+
+@pytest.mark.parametrize(("dtype", "units"), [("float32", 6), ("float64", 6)])
+def test_zeta_is_accurate(dtype, units):
+    p = P.astype(dtype)
+    found = np.asarray(jax.vmap(zeta)(jnp.asarray(p)), np.float64)
+    truth = np.array([oracle.zeta(float(value)) for value in p])
+    assert (np.abs(found - truth) <= units * jnp.finfo(dtype).eps * truth).all()
+
+
+@pytest.mark.parametrize("a", [1, 2, 17, 1000, 10**6])
+def test_hurwitz_zeta_is_accurate(a):
+    """A power u^-p computed in floating point is off by up to p log(u) units, so that much is granted."""
+    p = P[P * np.log10(a + 1) < 250]
+    found = np.asarray(jax.vmap(lambda p: hurwitz(p, jnp.asarray(float(a))))(jnp.asarray(p)))
+    truth = np.array([oracle.zeta(float(value), a) for value in p])
+    assert (np.abs(found - truth) <= (6 + p) * jnp.finfo(float).eps * truth).all()
+
+
+def test_the_derivative_in_p_is_accurate():
+    p = P[::6]
+    found = np.asarray(jax.vmap(jax.grad(zeta))(jnp.asarray(p)))
+    truth = np.array([float(flint.arb_series([value, 1], 2).zeta()[1]) for value in p])
+    assert np.allclose(found, truth, rtol=1e-12, atol=1e-15)
