@@ -20,7 +20,7 @@ class Spec(BaseModel):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
     )
 
-    def __init__(self, **data: Any):
+    def __init__(self, /, **data: Any):
         try:
             super().__init__(**data)
         except ValidationError as error:
@@ -42,7 +42,7 @@ def _tell(problem: Any, spec: type[BaseModel]) -> str:
     match problem["type"]:
         case "extra_forbidden":
             known = ", ".join(name for name in spec.model_fields if name != "kind")
-            return f"unknown key {place!r}; the keys are {known}"
+            return f"unknown key {shorten(problem['loc'][-1])}; the keys are {known}"
         case "missing":
             return f"{place} is missing"
         case "value_error":
@@ -64,7 +64,10 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 def shorten(value: object, limit: int = 60) -> str:
     """A user's value as it can be shown inside one line."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except (RecursionError, ValueError):  # nested too deep, or an integer of thousands of digits
+        text = f"a very large {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -32,10 +32,9 @@ def _split(domains: Domains) -> list[dict[str, Domain]]:
     if name is None or domains[name][-1].hi == domains[name][0].lo:
         return []
     domain = domains[name]
-    if len(domain) > 1:
-        middle = len(domain) // 2
-        halves: list[Domain] = [domain[:middle], domain[middle:]]
-    else:
+    middle = len(domain) // 2
+    halves: list[Domain] = [domain[:middle], domain[middle:]]
+    if not middle:
         halves = [(half,) for half in domain[0].halves()]
     return [{**domains, name: half} for half in halves]
 

@@ -19,14 +19,30 @@ from memloci.specs import shorten
 Box = Mapping[str, Interval]
 
 
-def evaluate(expression: Expression, values: Mapping[str, Any], xp: Any) -> Any:
+def evaluate(expression: Expression, values: Mapping[str, Any], xp: Any, taken: Any = None) -> Any:
+    """The value; `taken` says where it will be used, inside the branch of a `where`.
+
+    Elsewhere every operation is fed 1, at which all are smooth: the branch that is not taken then gives
+    neither a warning nor a derivative that is not a number.
+    """
     match expression:
         case Constant(value):
             return value
         case Variable(name):
             return values[name]
+        case Apply("where", (condition, x, y)):
+            chosen = xp.not_equal(evaluate(condition, values, xp, taken), 0)
+            here = chosen if taken is None else chosen & taken
+            there = ~chosen if taken is None else ~chosen & taken
+            return xp.where(chosen, evaluate(x, values, xp, here), evaluate(y, values, xp, there))
         case Apply(operation, operands):
-            return OPERATIONS[operation].apply(xp, *(evaluate(o, values, xp) for o in operands))
+            arguments = [evaluate(o, values, xp, taken) for o in operands]
+            if taken is not None:
+                arguments = [
+                    a if isinstance(o, Constant) else xp.where(taken, a, xp.ones_like(a))
+                    for a, o in zip(arguments, operands, strict=True)
+                ]
+            return OPERATIONS[operation].apply(xp, *arguments)
 
 
 def enclose(expression: Expression, box: Box) -> Interval:

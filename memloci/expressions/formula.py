@@ -27,7 +27,9 @@ class Formula:
         return self.source(**{name: values[name] for name in self.variables})  # type: ignore[operator]
 
     def __str__(self) -> str:
-        return self.source if isinstance(self.source, str) else getattr(self.source, "__name__", "callable")
+        if isinstance(self.source, str):
+            return shorten(self.source)
+        return getattr(self.source, "__name__", "callable")
 
 
 def make_formula(source: object, names: Collection[str]) -> Formula:
@@ -43,8 +45,8 @@ def make_formula(source: object, names: Collection[str]) -> Formula:
         raise BadInput(f"the parameters of {shorten(source)} cannot be read; wrap it in a lambda") from None
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise BadInput(f"parameter {parameter.name!r} of a callable must be a variable's name")
+            raise BadInput(f"parameter {shorten(parameter.name)} of a callable must be a variable's name")
         if parameter.name not in names:
             known = ", ".join(sorted(names)[:8])
-            raise BadInput(f"unknown name {parameter.name!r} in a callable; the variables are {known}")
+            raise BadInput(f"unknown name {shorten(parameter.name)} in a callable; the variables are {known}")
     return Formula(source, None, tuple(parameter.name for parameter in parameters))

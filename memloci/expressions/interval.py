@@ -10,6 +10,7 @@ operands and try again, or refuse.
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 INF = math.inf
@@ -154,24 +155,26 @@ def tanh(x: Interval) -> Interval:
     return Interval(max(raw.lo, -1.0), min(raw.hi, 1.0))
 
 
-def cos(x: Interval) -> Interval:
-    if not math.isfinite(x.width) or x.width >= 6.0 or x.magnitude > 2.0**40:
-        return Interval(-1.0, 1.0)
-    a, b = _ball("cos", x.lo), _ball("cos", x.hi)
-    lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
-    # Extremes are at multiples of pi: 1 at even ones, -1 at odd ones. The slack only widens the result.
-    slack = 1e-9 * (1 + x.magnitude)
-    for k in range(math.floor((x.lo - slack) / math.pi), math.ceil((x.hi + slack) / math.pi) + 1):
-        if x.lo - slack <= k * math.pi <= x.hi + slack:
-            lo, hi = (lo, 1.0) if k % 2 == 0 else (-1.0, hi)
-    return Interval(max(lo, -1.0), min(hi, 1.0))
+def _wave(function: str, first_top: float) -> Callable[[Interval], Interval]:
+    """cos and sin: extremes are pi apart, 1 at `first_top` and then 1 and -1 in turn."""
+
+    def enclose(x: Interval) -> Interval:
+        if not math.isfinite(x.width) or x.width >= 6.0 or x.magnitude > 2.0**40:
+            return Interval(-1.0, 1.0)
+        a, b = _ball(function, x.lo), _ball(function, x.hi)
+        lo, hi = min(a.lo, b.lo), max(a.hi, b.hi)
+        slack = 1e-9 * (1 + x.magnitude)  # it only widens the result
+        left, right = x.lo - slack - first_top, x.hi + slack - first_top
+        for k in range(math.floor(left / math.pi), math.ceil(right / math.pi) + 1):
+            if left <= k * math.pi <= right:
+                lo, hi = (lo, 1.0) if k % 2 == 0 else (-1.0, hi)
+        return Interval(max(lo, -1.0), min(hi, 1.0))
+
+    return enclose
 
 
-HALF_PI = Interval(math.pi / 2, up(math.pi / 2))  # the float just below pi / 2, and the one above
-
-
-def sin(x: Interval) -> Interval:
-    return cos(sub(x, HALF_PI))
+cos = _wave("cos", 0.0)
+sin = _wave("sin", math.pi / 2)
 
 
 def power(x: Interval, y: Interval) -> Interval:
@@ -234,15 +237,27 @@ def staircase(step: Callable[[float], float]) -> Callable[[Interval], Interval]:
 
 
 def floordiv(x: Interval, y: Interval) -> Interval:
-    return staircase(math.floor)(div(x, y))
+    if y.contains(0.0) or not all(map(math.isfinite, (*x, *y))):
+        return staircase(math.floor)(div(x, y))
+    turns = [math.floor(Fraction(a) / Fraction(b)) for a in x for b in y]  # exact: 6 // 3 is 2, a point
+    return hull(*map(_whole, turns))
+
+
+def _whole(n: int) -> Interval:
+    try:
+        return point(float(n)) if float(n) == n else _outward(float(n), float(n))
+    except OverflowError:
+        return _outward(INF, INF) if n > 0 else _outward(-INF, -INF)
 
 
 def mod(x: Interval, y: Interval) -> Interval:
     """x - y floor(x / y), which has the sign of y."""
     if y.contains(0.0):
         raise Undefined("the divisor can be 0")
-    if x.is_point and y.is_point and all(v.is_integer() and abs(v) < 2.0**53 for v in (x.lo, y.lo)):
-        return point(float(int(x.lo) % int(y.lo)))
+    if x.is_point and y.is_point and all(map(math.isfinite, (x.lo, y.lo))):
+        exact = Fraction(x.lo) % Fraction(y.lo)
+        rest = float(exact)
+        return point(rest) if rest == exact else _outward(rest, rest)
     turns = floordiv(x, y)
     bound = Interval(min(y.lo, 0.0), max(y.hi, 0.0))
     if not turns.is_point or math.isinf(turns.lo):

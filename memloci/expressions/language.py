@@ -98,16 +98,14 @@ def _select_slopes(first_below: bool) -> Slopes:
 
 
 def _power_slopes(x: Interval, y: Interval) -> tuple[Interval, Interval]:
-    if y.is_point:
-        if y.lo == 0:
-            return FALSE, FALSE
-        if 0 < y.lo < 1 and x.contains(0.0):
-            return WHOLE_LINE, FALSE
-        return iv.mul(y, iv.power(x, iv.point(y.lo - 1))), FALSE
-    if x.lo <= 0:
-        return WHOLE_LINE, WHOLE_LINE
-    value = iv.power(x, y)
-    return iv.div(iv.mul(y, value), x), iv.mul(value, iv.log(x))
+    """y x^(y-1) and x^y log x."""
+    in_exponent = WHOLE_LINE if x.lo <= 0 else iv.mul(iv.power(x, y), iv.log(x))
+    if y == FALSE:
+        return FALSE, in_exponent
+    below = iv.sub(y, TRUE)
+    if x.lo <= 0 and not (y.is_point and (y.lo.is_integer() or y.lo > 1)):
+        return WHOLE_LINE, in_exponent
+    return iv.mul(y, iv.power(x, below)), in_exponent
 
 
 def _apply_power(xp: Any, x: Any, y: Any) -> Any:

@@ -7,6 +7,8 @@ tree is copied into ours. Sizes are limited, so that no text can exhaust the sta
 import ast
 import difflib
 import math
+import sys
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -56,18 +58,29 @@ def parse(text: str, names: Collection[str]) -> Expression:
         raise BadInput(f"the expression has {len(text):,} characters; at most {MAX_TEXT:,} are read")
     if not text.strip():
         raise BadInput("the expression is empty")
+    text = text.strip()
+    strange = next((c for c in text if not (c.isascii() and (c.isprintable() or c in "\t\r\n"))), None)
+    if strange is not None:
+        raise BadInput(f"{shorten(text)} has the character {ascii(strange)}; an expression is plain ASCII")
     try:
-        body = ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's advice on its own language
+            body = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise BadInput(f"{shorten(text)} is not an expression ({error.msg})") from None
     except (ValueError, RecursionError, MemoryError):
         raise BadInput(f"{shorten(text)} is not an expression") from None
-    return _Reader(names).read(body, 0)
+    return _Reader(text, names).read(body, 0)
 
 
 class _Reader:
-    def __init__(self, names: Collection[str]):
+    def __init__(self, text: str, names: Collection[str]):
+        self.text = text
         self.names = names
+
+    def _written(self, node: ast.expr) -> str:
+        """The part of the text that a node was read from."""
+        return ast.get_source_segment(self.text, node) or ""
 
     def read(self, node: ast.expr, depth: int) -> Expression:
         if depth > MAX_DEPTH:
@@ -76,8 +89,8 @@ class _Reader:
         match node:
             case ast.Constant(value=bool()):
                 raise BadInput(f"{node.value} is not a number; write 1 or 0")
-            case ast.Constant(value=int() | float()):
-                return _constant(node.value)
+            case ast.Constant(value=int() | float() as value):
+                return _constant(value)
             case ast.Name(id=name):
                 return self._name(name)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -106,7 +119,9 @@ class _Reader:
                 return self._call(name, [self.read(a, below) for a in args], node, depth)
             case _:
                 allowed = "numbers, variables, arithmetic, comparisons, and/or/not, " + ", ".join(FUNCTIONS)
-                raise BadInput(f"{shorten(ast.unparse(node))} is not allowed in an expression; use {allowed}")
+                raise BadInput(
+                    f"{shorten(self._written(node))} is not allowed in an expression; use {allowed}"
+                )
 
     def _name(self, name: str) -> Expression:
         if name in self.names:
@@ -115,17 +130,17 @@ class _Reader:
             return Constant(CONSTANTS[name])
         if name in FUNCTIONS:
             raise BadInput(f"{name} is a function; write {name}(...)")
-        raise BadInput(f"unknown name {name!r}{_suggest(name, self.names)}")
+        raise BadInput(f"unknown name {shorten(name)}{_suggest(name, self.names)}")
 
     def _call(self, name: str, operands: list[Expression], node: ast.expr, depth: int) -> Expression:
         if name not in FUNCTIONS:
-            raise BadInput(f"unknown function {name!r}; the functions are {', '.join(FUNCTIONS)}")
+            raise BadInput(f"unknown function {shorten(name)}; the functions are {', '.join(FUNCTIONS)}")
         if name in ("min", "max") and len(operands) > 2:
             return self._fold(name, operands, node, depth)
         arity = OPERATIONS[name].arity
         if len(operands) != arity:
             wanted = f"{arity} value{'s' if arity > 1 else ''}"
-            raise BadInput(f"{name} takes {wanted}, found {len(operands)} in {shorten(ast.unparse(node))}")
+            raise BadInput(f"{name} takes {wanted}, found {len(operands)} in {shorten(self._written(node))}")
         return self._apply(name, tuple(operands), node)
 
     def _fold(self, name: str, operands: list[Expression], node: ast.expr, depth: int) -> Expression:
@@ -137,7 +152,7 @@ class _Reader:
         return result
 
     def _apply(self, name: str, operands: tuple[Expression, ...], node: ast.expr) -> Expression:
-        text = ast.unparse(node)
+        text = self._written(node)
         numbers = [operand.value for operand in operands if isinstance(operand, Constant)]
         if len(numbers) < len(operands):
             return Apply(name, operands, text)
@@ -155,6 +170,8 @@ def _constant(value: int | float) -> Constant:
         number = math.inf
     if not math.isfinite(number):  # NaN too: infinity minus infinity
         raise BadInput("a number is too large for float64")
+    if 0 < abs(number) < sys.float_info.min:  # XLA reads a subnormal as 0, and x / 0 is not x / 1e-320
+        raise BadInput("a number is too close to 0 for float64; write 0")
     return Constant(number)
 
 

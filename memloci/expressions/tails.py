@@ -16,6 +16,7 @@ from memloci.specs import shorten
 
 MAX_START = 1 << 16  # a bound that starts later than this is of no use
 LOG_POWER = 0.01  # log z <= z^0.01 / (0.01 e); small, so that log z / z^2 is still summable
+MAX_TERMS = 64  # a product with more is bounded by one term, or refused
 STRETCHED = 16.0  # exp(-z^s), 0 < s < 1, falls below z^-16 in the end
 
 
@@ -41,7 +42,10 @@ class Term:
         if self.a > 0:  # z^a e^(-b z / 2) is largest at z = 2 a / b; the other half decays
             z = max(n + 1, 2 * self.a / self.b)
             rate, peak = self.b / 2, self.a * math.log(z) - self.b / 2 * z
-        return self.C * math.exp(peak - rate * (n + 1)) / -math.expm1(-rate)
+        try:
+            return self.C * math.exp(peak - rate * (n + 1)) / -math.expm1(-rate)
+        except OverflowError:
+            return math.inf
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,10 @@ class Majorant:
     @property
     def summable(self) -> bool:
         return all(t.C == 0 or t.b > 0 or (t.b == 0 and t.a < -1) for t in self.terms)
+
+    @property
+    def finite(self) -> bool:
+        return all(math.isfinite(number) for t in self.terms for number in (t.C, t.a, t.b))
 
     def sum_beyond(self, n: int) -> float:
         return sum(term.sum_beyond(max(n, self.start)) for term in self.terms) * (1 + 1e-12)
@@ -80,10 +88,12 @@ def majorant(kernel: Expression) -> Majorant:
     """A majorant of the kernel, or a refusal when none that is summable can be shown."""
     try:
         bound = _above(kernel)
+        if not bound.finite:
+            raise _Unknown
+        worst = None if bound.summable else bound.single()
     except (_Unknown, OverflowError, ZeroDivisionError):
         raise BadInput(f"{_show(kernel)} cannot be shown to be summable over all lags z >= 1") from None
-    if not bound.summable:
-        worst = bound.single()
+    if worst is not None:
         growth = f"exp({-worst.b:g} * z)" if worst.b else f"z ** {worst.a:g}"
         raise BadInput(
             f"{_show(kernel)} cannot be shown to be summable over all lags: it may behave like {growth}; "
@@ -157,6 +167,8 @@ def _join(x: Majorant, y: Majorant) -> Majorant:
 
 
 def _multiply(x: Majorant, y: Majorant) -> Majorant:
+    if len(x.terms) * len(y.terms) > MAX_TERMS:
+        x, y = Majorant((x.single(),), x.start), Majorant((y.single(),), y.start)
     return Majorant(tuple(s.times(t) for s in x.terms for t in y.terms), max(x.start, y.start))
 
 
@@ -288,6 +300,8 @@ class _Form:
                 raise _Unknown
             scaled = form.scaled(constant.powers.get(0.0, 0.0))
             return _Form(scaled.powers, scaled.log, start)
+        if len(self.powers) * len(other.powers) > MAX_TERMS**2:
+            raise _Unknown
         powers: dict[float, float] = {}
         for j, c in self.powers.items():
             for k, e in other.powers.items():

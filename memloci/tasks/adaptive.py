@@ -9,7 +9,7 @@ depends on a blank memory.
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
@@ -33,12 +33,16 @@ class Adaptive(Task):
 
     lags: Many[LagFunction]
 
+    if TYPE_CHECKING:  # lists, one readout, dictionaries for channels: wider than the fields they become
+
+        def __init__(self, **fields: Any): ...
+
     @property
     def M(self) -> int:
         return len(self.lags)
 
     @property
-    def lag_bounds(self) -> tuple[float, ...]:
+    def lag_bounds(self) -> tuple[int | float, ...]:
         return tuple(table.bound for table in self.lag_tables)
 
     @property

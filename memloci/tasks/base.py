@@ -60,7 +60,7 @@ class Task(Spec, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def lag_bounds(self) -> tuple[float, ...]:
+    def lag_bounds(self) -> tuple[int | float, ...]:
         """T_i: the largest lag at which memory i can lie; infinite for a kernel."""
 
     @abc.abstractmethod

@@ -29,7 +29,7 @@ T = TypeVar("T")
 def _as_tuple(value: Any) -> Any:
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
         return value  # pydantic says what it should have been
-    items = value.tolist() if hasattr(value, "tolist") else list(value)
+    items = getattr(value, "tolist", lambda: list(value))()
     if not isinstance(items, list):
         return items  # a NumPy array without axes
     if len(items) > MAX_PIECES:

@@ -9,7 +9,7 @@ come with a declared majorant.
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
@@ -42,12 +42,16 @@ class Essential(Task):
     # For callables: expressions with |rho_i(z)| <= majorants[i](z) at every lag, taken on trust.
     majorants: Many[str] | None = None
 
+    if TYPE_CHECKING:  # lists, one readout, dictionaries for channels: wider than the fields they become
+
+        def __init__(self, **fields: Any): ...
+
     @property
     def M(self) -> int:
         return len(self.kernels)
 
     @property
-    def lag_bounds(self) -> tuple[float, ...]:
+    def lag_bounds(self) -> tuple[int | float, ...]:
         return (math.inf,) * self.M
 
     @property
@@ -137,8 +141,11 @@ class Essential(Task):
                 weights = xp.where(lag >= 1, kernel[xp.clip(lag - 1, 0, n - 1)], xp.zeros((), X.dtype))
                 return weights @ X
 
+            if n <= BLOCK:
+                memories.append(past(t))
+                continue
             # Blocks of rows: the definition, term by term, in memory linear in the length.
-            blocks = jax.lax.map(past, xp.arange(rows).reshape(-1, min(BLOCK, rows)))
+            blocks = jax.lax.map(past, xp.arange(rows).reshape(-1, BLOCK))
             memories.append(blocks.reshape(rows, d)[:n])
         return memories
 

@@ -1,7 +1,7 @@
 """I. Fixed memory: y_t = f(x_t, x_{t-t_1}, ..., x_{t-t_M}), lags known in advance."""
 
 import operator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
@@ -29,12 +29,16 @@ class Fixed(Task):
 
     lags: Many[Lag]
 
+    if TYPE_CHECKING:  # lists, one readout, dictionaries for channels: wider than the fields they become
+
+        def __init__(self, **fields: Any): ...
+
     @property
     def M(self) -> int:
         return len(self.lags)
 
     @property
-    def lag_bounds(self) -> tuple[float, ...]:
+    def lag_bounds(self) -> tuple[int | float, ...]:
         return self.lags
 
     def recall(self, X: Any, xp: Any) -> list[Any]:

@@ -75,7 +75,8 @@ def make_lag_table(formula: Formula, domains: Mapping[str, Domain], room: int = 
     else:
         numbers = _on_intervals(formula, pieces, shape, room >> 8)
     lags = np.rint(numbers)
-    wrong = ~((np.abs(numbers - lags) <= WHOLE) & (lags >= 1) & (lags <= MAX_LAG))
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is wrong, too
+        wrong = ~((np.abs(numbers - lags) <= WHOLE) & (lags >= 1) & (lags <= MAX_LAG))
     if wrong.any():
         cell = tuple(int(k[0]) for k in np.nonzero(wrong)) if shape else ()
         at = _place(formula.variables, [domain[k] for domain, k in zip(pieces, cell, strict=True)])
