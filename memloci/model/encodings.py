@@ -179,6 +179,8 @@ class Rope(AbstractEncoding):
     def position(self, z: Lags, dtype: np.dtype) -> OfLags:
         if self.q is None or self.k is None:
             return jnp.zeros(z.shape, dtype)
+        if z.ndim == 2:  # n lags occur in n^2 pairs: turn each once
+            return self.position(jnp.arange(z.shape[0] + 1, dtype=z.dtype), dtype)[z]
         (q1, q2), (k1, k2) = jnp.split(self.q, 2), jnp.split(self.k, 2)
         theta = angles(self.turns, z, dtype)
         return jnp.cos(theta) @ (q1 * k1 + q2 * k2) + jnp.sin(theta) @ (q1 * k2 - q2 * k1)

@@ -118,7 +118,16 @@ class Infinite(AbstractNormalisation):
     def weights(
         self, content: Pairs, position: Pairs, visible: VisiblePairs, encoding: AbstractEncoding, past: Past
     ) -> Pairs:
-        anchor, total = normaliser(encoding, past, content.dtype)
+        if past.window is None:
+            anchor, total = whole_past(encoding, past, content.dtype)
+        else:
+            # The logits are taken from the table that is summed. At the peak, logit and anchor are then the
+            # same number, and a sharp head weighs it 1 up to two roundings, however large the logits are.
+            table = encoding.position(past.admitted(), content.dtype)
+            anchor = jax.lax.stop_gradient(table.max())
+            total = jnp.exp(table - anchor).sum()
+            z, _ = past.pairs(content.shape[0])
+            position = table[z // past.stride - 1]
         return _exp(content + (position - anchor), visible) / total
 
 
@@ -136,12 +145,8 @@ NORMALISATIONS: dict[str, type[AbstractNormalisation]] = {
 }
 
 
-def normaliser(encoding: AbstractEncoding, past: Past, dtype: np.dtype) -> tuple[Scalar, Scalar]:
-    """(anchor, total) with Z = e^anchor total; e^anchor alone may over- or underflow."""
-    if past.window is not None:
-        position = encoding.position(past.admitted(), dtype)
-        anchor = jax.lax.stop_gradient(position.max())
-        return anchor, jnp.exp(position - anchor).sum()
+def whole_past(encoding: AbstractEncoding, past: Past, dtype: np.dtype) -> tuple[Scalar, Scalar]:
+    """(anchor, total) with Z = e^anchor total over an unlimited past; e^anchor alone may over- or underflow."""
     p, least = encoding.slope(), encoding.least_slope
     assert p is not None and least is not None
     anchor = encoding.position(jnp.asarray(past.stride, jnp.int32), dtype)

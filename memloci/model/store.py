@@ -27,6 +27,8 @@ from memloci.model.architecture import Architecture
 from memloci.model.files import read_bytes, replace_together
 from memloci.model.transformer import Transformer, require_precision
 from memloci.specs import shorten
+from memloci.tasks.base import Task
+from memloci.tasks.load import task_from_dict
 
 FORMAT = 1
 WEIGHTS, RECORD = "model.safetensors", "model.json"
@@ -44,12 +46,13 @@ class Stored(NamedTuple):
 def save(
     model: Transformer,
     directory: str | os.PathLike[str],
-    task: Any = None,
+    task: Task | dict[str, Any] | None = None,
     extra: Mapping[str, Any] | None = None,
+    beside: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write both files into `directory`, which is made if need be.
+    """Write both files into `directory`, which is made if need be, and the files `beside` with them.
 
-    `task` is None, a mapping, or a spec with `model_dump`; `extra` is anything else worth keeping, in JSON.
+    `task` is a task or what its file says; `extra` is anything else worth keeping, in JSON.
     """
     model.check()
     tensors = {name: np.asarray(leaf) for name, leaf in named_leaves(model)}
@@ -59,7 +62,7 @@ def save(
         "architecture": model.architecture.model_dump(mode="json"),
         "channels": model.channels,
         "outputs": model.outputs,
-        "task": task.model_dump(mode="json") if hasattr(task, "model_dump") else task,
+        "task": task.to_dict() if isinstance(task, Task) else task,
         "extra": dict(extra or {}),
     }
     try:
@@ -72,13 +75,16 @@ def save(
     record["id"] = digest.hexdigest()[:16]
     weights = safetensors.numpy.save(tensors, metadata={"id": record["id"]})
     text = json.dumps(record, allow_nan=False, indent=1) + "\n"
-    replace_together(Path(directory), {WEIGHTS: weights, RECORD: text.encode()})
+    replace_together(Path(directory), {WEIGHTS: weights, RECORD: text.encode(), **(beside or {})})
 
 
-def load(directory: str | os.PathLike[str]) -> tuple[Transformer, dict[str, Any] | None]:
+def load(directory: str | os.PathLike[str]) -> tuple[Transformer, Task | None]:
     """The model and its task, as saved."""
     stored = read(directory)
-    return stored.model, stored.task
+    try:
+        return stored.model, None if stored.task is None else task_from_dict(stored.task)
+    except BadInput as error:
+        raise error.within(f"{directory}: {RECORD}: task") from None
 
 
 def read(directory: str | os.PathLike[str]) -> Stored:

@@ -84,6 +84,10 @@ class Task(Spec, abc.ABC):
         }
         return now | past
 
+    def occur_together(self, values: Mapping[str, float]) -> bool:
+        """Whether these variables can have these values at one position; True where it is not known."""
+        return True
+
     # Checks, once, when the task is made.
 
     @field_validator("description")

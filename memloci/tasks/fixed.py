@@ -1,6 +1,7 @@
 """I. Fixed memory: y_t = f(x_t, x_{t-t_1}, ..., x_{t-t_M}), lags known in advance."""
 
 import operator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
@@ -45,3 +46,17 @@ class Fixed(Task):
         n = X.shape[0]
         blank = xp.zeros_like(X)
         return [xp.concatenate([blank[: min(lag, n)], X[: max(n - lag, 0)]]) for lag in self.lags]
+
+    def occur_together(self, values: Mapping[str, float]) -> bool:
+        """While a memory is blank, every older one is blank too."""
+        own = {channel.name: channel.domain for channel in self.channels}
+        first_blank, last_seen = float("inf"), 0
+        for variable, value in values.items():
+            name = variable.rstrip("0123456789")
+            memory = int(variable[len(name) :])
+            lag = self.lags[memory - 1] if memory else 0
+            if not any(piece.contains(value) for piece in own[name]):
+                first_blank = min(first_blank, lag)
+            elif value:
+                last_seen = max(last_seen, lag)
+        return last_seen < first_blank
