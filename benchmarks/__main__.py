@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.table import Table
 
-ALL = ("startup", "forward")
+ALL = ("startup", "compile")
 
 
 def show(table: Table) -> RichTable:

@@ -8,11 +8,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memloci.certifier.certificate import Certificate as Certificate
+    from memloci.certifier.certify import certify as certify
     from memloci.errors import BadInput as BadInput
     from memloci.model.architecture import Architecture as Architecture
     from memloci.model.store import load as load
     from memloci.model.store import save as save
     from memloci.model.transformer import Transformer as Transformer
+    from memloci.observer.sup_error import measure as measure
+    from memloci.pipeline import Built as Built
+    from memloci.pipeline import compile as compile
+    from memloci.pipeline import verify as verify
+    from memloci.pipeline import write as write
+    from memloci.planner.make_plan import plan as plan
     from memloci.tasks.adaptive import Adaptive as Adaptive
     from memloci.tasks.channel import Channel as Channel
     from memloci.tasks.essential import Essential as Essential
@@ -26,16 +34,24 @@ _HOME = {
     "Adaptive": "memloci.tasks.adaptive",
     "Architecture": "memloci.model.architecture",
     "BadInput": "memloci.errors",
+    "Built": "memloci.pipeline",
+    "Certificate": "memloci.certifier.certificate",
     "Channel": "memloci.tasks.channel",
     "Essential": "memloci.tasks.essential",
     "Fixed": "memloci.tasks.fixed",
     "GALLERY": "memloci.tasks.gallery",
     "Transformer": "memloci.model.transformer",
+    "certify": "memloci.certifier.certify",
+    "compile": "memloci.pipeline",
     "load": "memloci.model.store",
     "load_task": "memloci.tasks.load",
+    "measure": "memloci.observer.sup_error",
+    "plan": "memloci.planner.make_plan",
     "save": "memloci.model.store",
+    "verify": "memloci.pipeline",
+    "write": "memloci.pipeline",
 }
-__all__ = sorted(_HOME)
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:

@@ -8,6 +8,9 @@ help and listings answer at once.
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -76,11 +79,10 @@ def tasks(
     from memloci.tasks.load import load_task
 
     if task is None:
-        records = {name: make() for name, make in GALLERY.items()}
         if as_json:
-            _print_json([{"name": name, **tables.task_summary(record)} for name, record in records.items()])
+            _print_json(tables.gallery_rows(GALLERY))
         else:
-            _print(tables.gallery_table(records))
+            _print(tables.gallery_table(GALLERY))
         return
     record = load_task(task)
     if toml:
@@ -99,6 +101,134 @@ def tasks(
             _print(tables.example_table(drawn))
 
 
+Task = Annotated[
+    str,
+    typer.Argument(help="A gallery name or a TOML file.", autocompletion=_complete_task, show_default=False),
+]
+Tolerance = Annotated[float, typer.Option("--tolerance", help="Worst-case error to stay below.")]
+Precision = Annotated[str, typer.Option("--precision", help="float32 or float64.")]
+Model = Annotated[Path, typer.Argument(help="A directory that memloci wrote.", show_default=False)]
+
+
+@app.command(epilog="Example:  memloci plan echo --tolerance 1e-4 --precision float64")
+def plan(
+    task: Task,
+    tolerance: Tolerance = 1e-3,
+    precision: Precision = "float32",
+    route: Annotated[
+        list[str] | None, typer.Option("--route", help="Look at this route only; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Architectures that meet the tolerance, cheapest first, and for those that cannot, why."""
+    from memloci.planner.make_plan import plan as make_plans
+    from memloci.report import plan_tables
+    from memloci.tasks.load import load_task
+
+    record = load_task(task)
+    with _progress() as progress:
+        plans = make_plans(record, tolerance, precision, routes=route, progress=progress)
+    if as_json:
+        _print_json(plan_tables.plans_dict(plans))
+    else:
+        _print(plan_tables.plans_table(task, plans))
+    if not plans.met:
+        raise typer.Exit(MISSED)
+
+
+@app.command(epilog="Example:  memloci compile echo --out out/echo --tolerance 1e-4")
+def compile(
+    task: Task,
+    out: Annotated[Path, typer.Option("--out", help="The directory to write.", show_default=False)],
+    tolerance: Tolerance = 1e-3,
+    precision: Precision = "float32",
+    route: Annotated[
+        str | None, typer.Option("--route", help="Take this route instead of the cheapest.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Weights by construction, with a certificate and a report."""
+    import jax.random as jr
+
+    from memloci import pipeline
+    from memloci.report import plan_tables
+    from memloci.tasks.load import load_task
+
+    record = load_task(task)
+    record.to_dict()  # a task that cannot be written is refused before the work, not after
+    with _progress() as progress:
+        planning = lambda text, done: progress(text, 0.8 * done)
+        plans = pipeline.plan(
+            record, tolerance, precision, routes=[route] if route else None, progress=planning
+        )
+        built = pipeline.compile(record, pipeline.best(plans))
+        progress("measuring", 0.85)
+        seen = pipeline.measure(built.model, record, key=jr.key(seed))
+        progress("writing the report", 0.95)
+        pipeline.write(built, out, plans, seen)
+    if as_json:
+        _print_json(
+            {"directory": str(out), "route": built.plan.route, "certificate": built.certificate.to_dict()}
+        )
+    else:
+        _print(plan_tables.certificate_table(built.certificate, seen))
+        _write(f"wrote {out}: model.safetensors, model.json, certificate.json, report.html\n")
+    if not built.certificate.met:
+        raise typer.Exit(MISSED)
+
+
+@app.command(epilog="Example:  memloci verify out/echo")
+def verify(directory: Model, as_json: Json = False) -> None:
+    """Recompute the certificate from the weights and the task; a changed weight is caught."""
+    from memloci import pipeline
+    from memloci.report import plan_tables
+
+    with _progress() as progress:
+        progress("verifying", 0.1)
+        found = pipeline.verify(directory)
+        problem = pipeline.disagreement(directory, found)
+    if as_json:
+        _print_json({"certificate": found.to_dict(), "agrees": problem is None, "problem": problem})
+    else:
+        _print(plan_tables.certificate_table(found))
+        _write(f"{problem}\n" if problem else "the certificate on file is confirmed\n")
+    if problem or not found.met:
+        raise typer.Exit(MISSED)
+
+
+@app.command(epilog="Example:  memloci measure out/echo --sequences 1000")
+def measure(
+    directory: Model,
+    sequences: Annotated[int, typer.Option("--sequences", help="Sequences to draw.", min=1)] = 64,
+    length: Annotated[int | None, typer.Option("--length", help="Their length.", min=1)] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Sampled and adversarial error, beside the certified one."""
+    import jax.random as jr
+
+    from memloci import pipeline
+    from memloci.model.store import load
+    from memloci.report import plan_tables
+
+    with _progress() as progress:
+        progress("loading", 0.0)
+        model, task = load(directory)
+        if task is None:
+            raise BadInput(
+                f"{directory}: the model was saved without a task; there is nothing to measure against"
+            )
+        progress("measuring", 0.1)
+        seen = pipeline.measure(model, task, key=jr.key(seed), sequences=sequences, length=length)
+        progress("certifying", 0.8)
+        proved = pipeline.verify(directory)
+    if as_json:
+        _print_json({"measured": seen.to_dict(), "certificate": proved.to_dict()})
+    else:
+        _print(plan_tables.certificate_table(proved, seen))
+
+
 @app.command(epilog="Example:  memloci doctor --json")
 def doctor(as_json: Json = False) -> None:
     """Versions, devices and optional extras: what is here, and how to get what is not."""
@@ -109,6 +239,19 @@ def doctor(as_json: Json = False) -> None:
         _print_json(findings)
     else:
         _print(findings_table(findings))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar on standard error: what is being done, how far it is, and the time left; silent when piped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task("starting", total=1.0)
+        yield lambda text, done: bar.update(line, description=text, completed=done)
 
 
 def _print_json(value: Any) -> None:

@@ -9,8 +9,13 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Shape annotations are checked while the package is imported by a test; users do not pay for it.
-install_import_hook("memloci", "beartype.beartype")
+# Annotations are checked at run time wherever arrays pass; users do not pay for it. Not in approx/ and
+# expressions/, whose inner loops run over single balls and intervals: checking each would double the time.
+install_import_hook(
+    [f"memloci.{part}" for part in ("certifier.rounding", "certifier.signals", "certifier.readout")]
+    + [f"memloci.{part}" for part in ("compiler", "model", "observer", "planner", "tasks")],
+    "beartype.beartype",
+)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from flint import arb
 from memloci.approx.targets import AbstractTarget, Exponential, Generic, Power, Sum
 from memloci.errors import BadInput
 from memloci.expressions.parse import Apply, Constant, Expression, Variable
-from memloci.tasks.essential import Essential
+from memloci.tasks.essential import NORM_LAGS, Essential
 
 
 def kernel_target(task: Essential, i: int) -> AbstractTarget:
@@ -32,6 +32,13 @@ def kernel_target(task: Essential, i: int) -> AbstractTarget:
     terms = tuple(_falling(t.C, t.a, t.b) for t in tail.terms if t.C > 0)
     expression = formula.expression
     return Generic(lambda z: arb_value(expression, z), terms, str(formula), tail.start - 1)
+
+
+def norm_above(target: AbstractTarget) -> float:
+    """sum_z |rho(z)|, from above."""
+    n = max(target.start, NORM_LAGS)
+    total = sum((abs(target.value(z)) for z in range(1, n + 1)), arb(0)) + target.tail_bound(n)
+    return float(total.upper()) * (1 + 1e-12)
 
 
 def _falling(C: float, a: float, b: float) -> tuple[float, float, float]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from rich import box
@@ -15,9 +16,10 @@ from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
+from memloci.tasks.gallery import Entry
 
 
-def _table(title: str | None = None) -> Table:
+def plain_table(title: str | None = None) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 
 
@@ -47,17 +49,35 @@ def task_summary(task: Task) -> dict[str, Any]:
     }
 
 
-def gallery_table(tasks: dict[str, Task]) -> Any:
-    table = _table("Gallery: a name serves wherever a task file does")
+def gallery_rows(gallery: Mapping[str, Entry]) -> list[dict[str, Any]]:
+    """A summary of every entry. Kernels are not examined for a list: that would take NumPy's import."""
+    rows = []
+    for name, entry in gallery.items():
+        if entry.kind is Essential:
+            M = len(entry.fields["kernels"])
+            summary = {
+                "kind": "essential",
+                "M": M,
+                "K": 0,
+                "lag_bounds": [None] * M,
+                "description": entry.description,
+            }
+        else:
+            summary = task_summary(entry())
+        rows.append({"name": name, **summary})
+    return rows
+
+
+def gallery_table(gallery: Mapping[str, Entry]) -> Any:
+    table = plain_table("Gallery: a name serves wherever a task file does")
     for heading, justify in (("name", "left"), ("kind", "left"), ("M", "right"), ("K", "right")):
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("farthest lag", justify="right", no_wrap=True)
     table.add_column("what is remembered")
-    for name, task in tasks.items():
-        farthest = max(task.lag_bounds)
-        K = str(task.K) if isinstance(task, Adaptive) else "-"
-        lag = "all" if math.isinf(farthest) else str(farthest)
-        table.add_row(f"[bold]{name}[/bold]", task.kind, str(task.M), K, lag, task.description)
+    for row in gallery_rows(gallery):
+        K = str(row["K"]) if row["kind"] == "adaptive" else "-"
+        lag = "all" if None in row["lag_bounds"] else str(max(row["lag_bounds"]))
+        table.add_row(f"[bold]{row['name']}[/bold]", row["kind"], str(row["M"]), K, lag, row["description"])
     return Group(
         table, Text("memloci tasks NAME shows one; --sample 10 draws an example; --toml starts a file.")
     )
@@ -125,7 +145,7 @@ def details_table(name: str, task: Task) -> Any:
 
 
 def example_table(columns: dict[str, list[list[float]]]) -> Any:
-    table = _table("Example")
+    table = plain_table("Example")
     table.add_column("t", justify="right")
     for heading in columns:
         table.add_column(heading, justify="right")

@@ -72,7 +72,7 @@ class Adaptive(Task):
             try:
                 text = str(source) if isinstance(source, int) else source
                 _refuse_later(text, i, alphabets, self.M)
-                room = MAX_CELLS - sum(table.lags.size for table in tables)
+                room = MAX_CELLS - sum(len(table.cells) for table in tables)
                 tables.append(make_lag_table(make_formula(text, earlier), earlier, room))
             except BadInput as error:
                 raise error.within(f"lags[{i - 1}]") from None

@@ -1,6 +1,6 @@
 """Named tasks, one line each; `memloci tasks` lists them, and a name serves wherever a task file does."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from memloci.tasks.adaptive import Adaptive
@@ -17,11 +17,23 @@ def _pointer(*values: int) -> list[dict[str, Any]]:
     return [{"name": "a", "values": list(values)}, PAYLOAD]
 
 
-def _task(kind: type[Task], description: str, **fields: Any) -> Callable[[], Task]:
-    return lambda: kind(description=description, **fields)
+@dataclass(frozen=True)
+class Entry:
+    """A task to be made when it is asked for: `GALLERY["delay"]()`."""
+
+    kind: type[Task]
+    description: str
+    fields: dict[str, Any]
+
+    def __call__(self) -> Task:
+        return self.kind(description=self.description, **self.fields)
 
 
-GALLERY: dict[str, Callable[[], Task]] = {
+def _task(kind: type[Task], description: str, **fields: Any) -> Entry:
+    return Entry(kind, description, fields)
+
+
+GALLERY: dict[str, Entry] = {
     # Fixed lags.
     "delay": _task(Fixed, "a delay line: repeat the token 8 steps back", lags=[8], readout="x1"),
     "delay-far": _task(Fixed, "a long delay line: repeat the token 64 steps back", lags=[64], readout="x1"),

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from memloci.errors import BadInput
@@ -22,6 +23,7 @@ from memloci.specs import shorten
 from memloci.tasks.base import MAX_LAG
 
 MAX_CELLS = 1 << 20  # of all the tables of a task together
+FEW = 4_096  # cells filled one by one; more of them by NumPy, which takes longer to import than to use
 WHOLE = 1e-9  # 10 * 0.3 is not exactly 3; this close counts as a whole number
 
 
@@ -29,12 +31,19 @@ WHOLE = 1e-9  # 10 * 0.3 is not exactly 3; this close counts as a whole number
 class LagTable:
     variables: tuple[str, ...]
     domains: tuple[Domain, ...]
-    lags: Any  # int array, one axis per variable
+    cells: list[int]  # the last variable runs fastest
+
+    @cached_property
+    def lags(self) -> Any:
+        """The table as an array, one axis per variable."""
+        import numpy as np
+
+        return np.array(self.cells, dtype=np.int64).reshape(tuple(map(len, self.domains)))
 
     @property
     def bound(self) -> int:
         """T: the largest lag."""
-        return int(self.lags.max())
+        return max(self.cells)
 
     def __call__(self, values: Mapping[str, Any], xp: Any) -> Any:
         """The lag for arrays of values; a value between two pieces counts as the nearer one."""
@@ -54,8 +63,6 @@ def piece_index(values: Any, domain: Domain, xp: Any) -> Any:
 
 def make_lag_table(formula: Formula, domains: Mapping[str, Domain], room: int = MAX_CELLS) -> LagTable:
     """Tabulate a lag function in at most `room` cells, or refuse it."""
-    import numpy as np
-
     pieces = [domains[name] for name in formula.variables]
     for name, domain in zip(formula.variables, pieces, strict=True):
         if len(domain) == 1 and not domain[0].is_point:
@@ -74,15 +81,12 @@ def make_lag_table(formula: Formula, domains: Mapping[str, Domain], room: int = 
         numbers = _at_points(formula, pieces, shape)
     else:
         numbers = _on_intervals(formula, pieces, shape, room >> 8)
-    lags = np.rint(numbers)
-    with np.errstate(invalid="ignore"):  # infinity minus infinity is wrong, too
-        wrong = ~((np.abs(numbers - lags) <= WHOLE) & (lags >= 1) & (lags <= MAX_LAG))
-    if wrong.any():
-        cell = tuple(int(k[0]) for k in np.nonzero(wrong)) if shape else ()
-        at = _place(formula.variables, [domain[k] for domain, k in zip(pieces, cell, strict=True)])
-        value = numbers[cell]
-        raise BadInput(f"{formula} gives {value:.10g}{at}; a lag is a whole number from 1 to {MAX_LAG:,}")
-    return LagTable(formula.variables, tuple(pieces), lags.astype(np.int64))
+    cells = [round(x) if math.isfinite(x) else 0 for x in numbers]
+    for k, (x, lag) in enumerate(zip(numbers, cells, strict=True)):
+        if not (abs(x - lag) <= WHOLE and 1 <= lag <= MAX_LAG):
+            at = _place(formula.variables, next(itertools.islice(itertools.product(*pieces), k, None)))
+            raise BadInput(f"{formula} gives {x:.10g}{at}; a lag is a whole number from 1 to {MAX_LAG:,}")
+    return LagTable(formula.variables, tuple(pieces), cells)
 
 
 def _place(names: Sequence[str], pieces: Sequence[Any]) -> str:
@@ -95,29 +99,38 @@ def _place(names: Sequence[str], pieces: Sequence[Any]) -> str:
     return " at " + ", ".join(shown)
 
 
-def _at_points(formula: Formula, pieces: list[Domain], shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
-    points = [np.array([piece.lo for piece in domain]) for domain in pieces]
-    if formula.expression is not None:
-        grids = np.meshgrid(*points, indexing="ij")
-        with np.errstate(all="ignore"):  # a value that is not a number is refused by the caller
-            values = formula(dict(zip(formula.variables, grids, strict=True)), np)
-        return np.broadcast_to(np.asarray(values, dtype=float), shape)
-    numbers = np.empty(shape)
-    for cell in itertools.product(*map(range, shape)):
-        arguments = {name: float(p[k]) for name, p, k in zip(formula.variables, points, cell, strict=True)}
+def _at_points(formula: Formula, pieces: list[Domain], shape: tuple[int, ...]) -> list[float]:
+    if formula.expression is not None and math.prod(shape) > FEW:
+        return _at_many_points(formula, pieces, shape)
+    numbers = []
+    for symbols in itertools.product(*pieces):
+        point = dict(zip(formula.variables, symbols, strict=True))
         try:
-            numbers[cell] = float(formula(arguments, np))
+            if formula.expression is not None:
+                value = enclose(formula.expression, point)
+                if value.width > WHOLE:  # a jump within rounding of the symbol: take what float64 gives
+                    return _at_many_points(formula, pieces, shape)
+                numbers.append(value.lo + value.width / 2)
+            else:
+                numbers.append(float(formula({name: symbol.lo for name, symbol in point.items()}, math)))
+        except Undefined:
+            numbers.append(math.nan)  # refused by the caller, with its place
         except Exception as error:
-            at = _place(formula.variables, [d[k] for d, k in zip(pieces, cell, strict=True)])
+            at = _place(formula.variables, symbols)
             raise BadInput(f"{formula}{at} raised {type(error).__name__}: {shorten(str(error))}") from None
     return numbers
 
 
-def _on_intervals(formula: Formula, pieces: list[Domain], shape: tuple[int, ...], room: int) -> Any:
+def _at_many_points(formula: Formula, pieces: list[Domain], shape: tuple[int, ...]) -> list[float]:
     import numpy as np
 
+    grids = np.meshgrid(*([piece.lo for piece in domain] for domain in pieces), indexing="ij")
+    with np.errstate(all="ignore"):  # a value that is not a number is refused by the caller
+        values = formula(dict(zip(formula.variables, grids, strict=True)), np)
+    return np.broadcast_to(np.asarray(values, dtype=float), shape).ravel().tolist()
+
+
+def _on_intervals(formula: Formula, pieces: list[Domain], shape: tuple[int, ...], room: int) -> list[float]:
     if formula.expression is None:
         raise BadInput(
             f"a callable lag needs finite values; {formula} reads intervals, write it as an expression"
@@ -126,9 +139,8 @@ def _on_intervals(formula: Formula, pieces: list[Domain], shape: tuple[int, ...]
         raise BadInput(
             f"the table of {formula} has {math.prod(shape):,} boxes of intervals; too many to prove"
         )
-    numbers = np.empty(shape)
-    for cell in itertools.product(*map(range, shape)):
-        chosen = [domain[k] for domain, k in zip(pieces, cell, strict=True)]
+    numbers = []
+    for chosen in itertools.product(*pieces):
         box = dict(zip(formula.variables, chosen, strict=True))
         try:
             value = enclose(formula.expression, box)
@@ -141,5 +153,5 @@ def _on_intervals(formula: Formula, pieces: list[Domain], shape: tuple[int, ...]
             raise BadInput(
                 f"{formula} is not shown to be constant{at}: it lies in [{value.lo:.6g}, {value.hi:.6g}]"
             )
-        numbers[cell] = value.lo + value.width / 2
+        numbers.append(value.lo + value.width / 2)
     return numbers

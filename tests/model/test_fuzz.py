@@ -16,7 +16,25 @@ from .cases import ONCE, build
 
 ROUNDS = 400
 CASE = next(case for case in ONCE if case["encoding"] == "t5")
-STRANGE = [None, True, -1, 0, 1.5, 1e308, 10**40, "", "x", "\u0000", [], {}, [[]], {"a": 1}, "dp", "rope", 2**31]
+STRANGE = [
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    1e308,
+    10**40,
+    "",
+    "x",
+    "\u0000",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    "dp",
+    "rope",
+    2**31,
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,78 @@
+"""The certificate: a worst-case error that is proved, its terms, and what it assumes.
+
+    sup over t and X of |H_t(X) - TF_t(X)|  <=  bound
+
+Proved and observed numbers are different types: `Proved` comes out of ball or interval arithmetic only,
+`Observed` out of evaluating a model (observer/).
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+VERSION = 1
+
+
+class Proved(float):
+    """An upper bound that is a theorem about the weights."""
+
+    def __repr__(self) -> str:
+        return f"Proved({float(self):.6g})"
+
+
+class Observed(float):
+    """A number seen on inputs; the worst case may be worse."""
+
+    def __repr__(self) -> str:
+        return f"Observed({float(self):.6g})"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of the bound, with the name of its formula."""
+
+    name: str
+    formula: str
+    E: Proved
+
+
+@dataclass(frozen=True)
+class Certificate:
+    status: str  # met or missed
+    tolerance: float
+    precision: str
+    bound: Proved  # worst case in that precision
+    exact_bound: Proved  # in exact arithmetic
+    bound_by_precision: dict[str, Proved]
+    terms: tuple[Term, ...]
+    mass: float  # the largest sum over heads of |coefficients| in a layer
+    mass_lower_bound: float | None  # no heads of this kind do with less
+    bits: int | None  # significand bits with which the tolerance is met; None if no number of bits does
+    assumptions: tuple[str, ...]
+    arithmetic: str
+
+    @property
+    def met(self) -> bool:
+        return self.status == "met"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: numbers are numbers, an infinite bound is null."""
+        data = asdict(self)
+        data["version"] = VERSION
+        return _plain(data)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {k: _plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case _:
+            return value

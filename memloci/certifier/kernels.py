@@ -1,0 +1,369 @@
+"""The fixed kernels over lags that a layer of dot-product-free heads has, read off its weights.
+
+    w_h(z) = e^{position_h(z)} / sum_{z'} e^{position_h(z')},     K = sum_h g_h w_h
+
+`SumKernels` (lin, log) keeps exponents: K may cancel by many digits, so its l1 norms come from
+approx/residuals.py. `PeakKernels` (rope, t5 over a window) keeps of each head its peak and what lies
+beside it: K - target is bounded by the peaks' mismatch plus all that lies beside them.
+Both enclose in Arb. `weight_error` and `sum_error` are the rounding model of rounding.py for one head.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from flint import arb, arb_mat
+
+from memloci.approx.residuals import residual_l1
+from memloci.approx.rpe import LIN, LOG, AbstractRPE
+from memloci.approx.targets import AbstractTarget, Spectrum
+from memloci.certifier.rounding import LARGEST_LOG_SLOPE, LENGTH, LIBRARY, ZETA, Format, gamma, times
+from memloci.errors import BadInput
+from memloci.model.attention import Attention
+from memloci.model.encodings import T5, Lin, Log, Rope
+
+PROBE = 2_048  # lags looked at for taps; a tap that is not found becomes part of the error
+TAP = 1e-2  # relative size of a tap
+MOST_TAPS = 16
+# A running sum of running sums, k of whose terms are large: an addition joins two operands with large terms
+# at most k - 1 times. Any other errs by no more than its operand of small terms alone. Per unit of small
+# terms: 1 in its running sum, which is then 2 at most, 2 when that is added to others, which are then 4 at
+# most, and 4 when those meet the first large term.
+SMALL = 7.0
+
+
+_NOTHING = arb(0)
+
+
+@dataclass(frozen=True)
+class Taps(AbstractTarget):
+    """rho(z) = sum_k c_k 1{z = t_k}, the c_k balls."""
+
+    taps: tuple[tuple[int, arb], ...]
+
+    @property
+    def label(self) -> str:
+        return " + ".join(f"{float(c.mid()):.3g} at lag {t}" for t, c in self.taps)
+
+    @property
+    def start(self) -> int:
+        return max((t for t, _ in self.taps), default=0)
+
+    @cached_property
+    def _at(self) -> dict[int, arb]:
+        found: dict[int, arb] = {}
+        for t, c in self.taps:
+            found[t] = found.get(t, _NOTHING) + c
+        return found
+
+    def value(self, z: int) -> arb:
+        return self._at.get(z, _NOTHING)
+
+    def tail_sum(self, n: int) -> arb:
+        return sum((c for t, c in self.taps if t > n), arb(0))
+
+    def tail_bound(self, n: int) -> arb:
+        return sum((abs(c) for t, c in self.taps if t > n), arb(0))
+
+    def spectrum(self, rpe: AbstractRPE) -> Spectrum:
+        return Spectrum()
+
+
+class HeadKernels(ABC):
+    """The kernels of one layer's heads."""
+
+    H: int
+
+    @abstractmethod
+    def value(self, g: Sequence[arb], z: int) -> arb:
+        """K(z)."""
+
+    @abstractmethod
+    def tap_lags(self, g: Sequence[arb]) -> list[int]:
+        """Where K is large: a proposal, nothing rests on it."""
+
+    @abstractmethod
+    def residual(self, g: Sequence[arb], target: AbstractTarget) -> arb:
+        """A ball whose upper end bounds ||K - target||_1."""
+
+    @abstractmethod
+    def sample(self, g: Sequence[float], n: int) -> np.ndarray:
+        """K(1), ..., K(n) in float64, for proposals and pictures."""
+
+    @property
+    @abstractmethod
+    def lags(self) -> float:
+        """The most lags that are summed."""
+
+    @abstractmethod
+    def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
+        """Per head, sum_z |computed w_h(z) - w_h(z)|; `stored` if the weights are rounded to u too.
+        Infinite where a weight may not be a number."""
+
+    @abstractmethod
+    def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
+        """Per head, the rounding of sum_z w_h(z) v with the computed weights, per unit of |v|."""
+
+
+@dataclass(frozen=True)
+class SumKernels(HeadKernels):
+    rpe: AbstractRPE
+    p: np.ndarray  # (H,), exact
+
+    @property
+    def H(self) -> int:  # type: ignore[override]
+        return len(self.p)
+
+    def value(self, g: Sequence[arb], z: int) -> arb:
+        return sum(
+            (g_h * self.rpe.kernel_arb(arb(float(p)), z) for g_h, p in zip(g, self.p, strict=True)), arb(0)
+        )
+
+    def sample(self, g: Sequence[float], n: int) -> np.ndarray:
+        return np.asarray(g) @ self.rpe.kernel(self.p.astype(float), np.arange(1.0, n + 1.0))
+
+    def tap_lags(self, g: Sequence[arb]) -> list[int]:
+        K = np.abs(self.sample([float(x.mid()) for x in g], PROBE))
+        order = np.argsort(-K, kind="stable")[:MOST_TAPS]
+        return sorted(int(z) + 1 for z in order if K[z] >= TAP * K[order[0]] and K[z] > 0)
+
+    def residual(self, g: Sequence[arb], target: AbstractTarget) -> arb:
+        return residual_l1(self.rpe, [float(p) for p in self.p], list(g), target)
+
+    @property
+    def lags(self) -> float:
+        return LENGTH
+
+    def _slower(self, u: float, stored: bool) -> tuple[np.ndarray, np.ndarray]:
+        """(a, b): the computed w(z) is w(z) e^{+-(a x + b)}, x = z - 1 (lin) or log z (log)."""
+        p = self.p.astype(float)
+        if self.rpe is LIN:
+            # position = p * -z, less the anchor: z, the product and the difference are rounded. That is at
+            # most 3 u p (z-1), and 0 at z = 1; the rest is for u^2. The normaliser is -1 / expm1(-p).
+            return (3.2 + 1.1 * stored) * u * p, np.full_like(p, 1.1 * u * (2 * LIBRARY + 4 + stored))
+        # position = p * -log z: z, the library's log, one product; the normaliser is zeta(p).
+        a = (LIBRARY + 1.6 + 1.1 * stored) * u * p
+        b = 1.1 * u * (LIBRARY + 3) - math.log1p(-ZETA * u) if ZETA * u < 1 else math.inf
+        return a, np.full_like(p, b)
+
+    def _mass_beyond(self, k: int, u: float, stored: bool) -> np.ndarray:
+        """sum_{z>k} of the computed weights, from above."""
+        p, (a, b) = self.p.astype(float), self._slower(u, stored)
+        if self.rpe is LIN:
+            with np.errstate(over="ignore"):
+                return times(np.exp(b + (a - p) * k), 1 + self._gained(p, a))
+        from scipy.special import zeta
+
+        safe = np.where(p - a > 1, p - a, 2.0)
+        ratio = zeta(safe, k + 1.0) / zeta(p, 1.0) * (1 + 1e-9)
+        # Rounding p to p (1 - u) raises the normaliser by at most zeta(p - a) / zeta(p).
+        rounded = zeta(safe, 1.0) / zeta(p, 1.0) * (1 + 1e-9) if stored else 1.0
+        with np.errstate(over="ignore"):
+            return np.where(p - a > 1, times(np.exp(b), ratio * rounded), math.inf)
+
+    @staticmethod
+    def _gained(p: np.ndarray, a: np.ndarray) -> np.ndarray:
+        """sum_z w(z) e^{a (z-1)} - 1 = (1 - e^-p) / (1 - e^{a-p}) - 1, without cancellation."""
+        return np.exp(a - p) * np.expm1(-a) / np.expm1(a - p)
+
+    def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
+        p, u = self.p.astype(float), precision.u
+        a, b = self._slower(u, stored)
+        if self.rpe is LIN:
+            gained = self._gained(p, a)
+            with np.errstate(over="ignore"):
+                error = np.expm1(b) * (1 + gained) + gained
+            exists = (p * (1 - 2 * u) >= precision.least) & (2 * p < precision.most)
+        else:
+            error = self._mass_beyond(0, u, stored) - 1
+            exists = p <= LARGEST_LOG_SLOPE
+        return np.where(exists, error, math.inf) + 3 * self.lags * precision.least
+
+    def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
+        u = precision.u
+        cuts = {1, *(2**k for k in range(1, 60))}
+        if self.rpe is LIN:
+            cuts |= {max(1, math.ceil(min(-math.log(u) / float(p), LENGTH))) for p in self.p}
+        all_mass = self._mass_beyond(0, u, stored)
+        errors = [
+            (times((k - 1) * u, all_mass) + SMALL * self._mass_beyond(k, u, stored)) / (1 - (k - 1) * u)
+            for k in sorted(cuts)
+            if (k - 1) * u < 0.5
+        ]
+        return np.min(errors, axis=0) * (1 + 1e-9)
+
+
+@dataclass(frozen=True)
+class Logits:
+    """How far a computed logit can be from the exact one."""
+
+    size: float  # `count` roundings of this size
+    count: float
+    stored_size: float  # of the numbers that make it, `stored_count` roundings when they are stored
+    stored_count: float
+
+    def error(self, u: float, stored: bool) -> float:
+        moved = stored * self.stored_size * float(gamma(self.stored_count, u))
+        return (self.size + 2 * moved) * float(gamma(self.count, u)) + moved + 1e-30  # that, for underflow
+
+
+@dataclass(frozen=True)
+class Peak:
+    lag: int
+    weight: arb  # w(lag)
+    beside: arb  # the sum of the other weights
+    logits: Logits
+
+
+@dataclass(frozen=True)
+class PeakKernels(HeadKernels):
+    peaks: tuple[Peak, ...]
+    window: int
+
+    @property
+    def H(self) -> int:  # type: ignore[override]
+        return len(self.peaks)
+
+    def value(self, g: Sequence[arb], z: int) -> arb:
+        total = arb(0)
+        for g_h, peak in zip(g, self.peaks, strict=True):
+            total += g_h * (peak.weight if peak.lag == z else arb(0).union(peak.beside))
+        return total
+
+    def sample(self, g: Sequence[float], n: int) -> np.ndarray:
+        K = np.zeros(n)
+        for g_h, peak in zip(g, self.peaks, strict=True):
+            if peak.lag <= n:
+                K[peak.lag - 1] += g_h * float(peak.weight)
+        return K
+
+    def tap_lags(self, g: Sequence[arb]) -> list[int]:
+        return sorted({peak.lag for g_h, peak in zip(g, self.peaks, strict=True) if not g_h.is_zero()})
+
+    def residual(self, g: Sequence[arb], target: AbstractTarget) -> arb:
+        lags = self.tap_lags(g)
+        total = arb(0)
+        for lag in lags:
+            at = sum((g_h * p.weight for g_h, p in zip(g, self.peaks, strict=True) if p.lag == lag), arb(0))
+            total += abs(at - target.value(lag))
+        beside = sum((abs(g_h) * p.beside for g_h, p in zip(g, self.peaks, strict=True)), arb(0))
+        elsewhere = target.tail_bound(0) - sum((abs(target.value(lag)) for lag in lags), arb(0))
+        return total + beside + elsewhere.max(arb(0))
+
+    @property
+    def lags(self) -> float:
+        return float(self.window)
+
+    def _beside(self, u: float, stored: bool) -> np.ndarray:
+        """The computed weights beside the peak, summed: logit errors act on them alone, because the peak's
+        own computed logit is the one that all are compared with."""
+        excess = [min(2.0 * peak.logits.error(u, stored), 700.0) for peak in self.peaks]
+        beside = [
+            float(peak.beside.upper()) * math.exp(e) for peak, e in zip(self.peaks, excess, strict=True)
+        ]
+        return np.minimum(beside, 1.0) * (1 + 4 * LIBRARY * u)
+
+    def _adding(self, u: float, stored: bool) -> np.ndarray:
+        """The rounding of a sum over the window, relative to the sum of sizes: the smaller of what few terms
+        and what small terms allow."""
+        return np.minimum(float(gamma(self.window - 1, u)), SMALL * self._beside(u, stored))
+
+    def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
+        u, adding = precision.u, self._adding(precision.u, stored)
+        # The peak's own weight moves by what lies beside it, before and after; the normaliser is a sum too.
+        error = 2.2 * u + 4.2 * self._beside(u, stored)
+        room = np.where(adding < 1, 1 - adding, 1.0)
+        most = 1 + (1 + 4 * LIBRARY * u) / room  # computed weights are parts of a computed whole
+        exists = np.array([precision.holds(peak.logits.stored_size) for peak in self.peaks]) & (adding < 1)
+        error = np.where(exists, np.minimum((error + adding) / room, most), math.inf)
+        return error + 3 * self.lags * precision.least
+
+    def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
+        return self._adding(precision.u, stored) * (1 + self.weight_error(precision, stored))
+
+
+def layer_kernels(attention: Attention) -> HeadKernels:
+    """The kernels of a layer, or a refusal when its weights are not fixed kernels over lags."""
+    heads = attention.heads
+    encoding, past = heads.encoding, heads.past
+    if heads.score.name != "dpf":
+        raise BadInput(f"attention {heads.score.name!r} weighs lags by content; fixed memories need 'dpf'")
+    if heads.normalisation.name != "infinite":
+        raise BadInput(
+            f"normalisation {heads.normalisation.name!r} makes a head's kernel depend on the position; "
+            "certificates of fixed kernels need 'infinite'"
+        )
+    attention.check()
+    if isinstance(encoding, Lin | Log):
+        if past.window is not None or past.stride != 1:
+            raise BadInput("certificates of lin and log heads need an unlimited past and stride 1")
+        return SumKernels(LIN if isinstance(encoding, Lin) else LOG, np.asarray(encoding.p, dtype=float))
+    if past.stride != 1 or past.window is None:
+        raise BadInput("certificates of rope and t5 heads need a window and stride 1")
+    if isinstance(encoding, Rope):
+        return PeakKernels(tuple(_rope_peaks(encoding, past.window)), past.window)
+    if isinstance(encoding, T5):
+        return PeakKernels(tuple(_t5_peaks(encoding, past.window)), past.window)
+    raise BadInput(f"encoding {encoding.name!r} has no fixed kernel over lags")
+
+
+def _rope_peaks(encoding: Rope, window: int) -> list[Peak]:
+    turns, q, k = (np.asarray(part) for part in (encoding.turns, encoding.q, encoding.k))
+    return [_rope_peak(turns[h], q[h].astype(float), k[h].astype(float), window) for h in range(len(q))]
+
+
+def _rope_peak(turns: np.ndarray, q: np.ndarray, k: np.ndarray, window: int) -> Peak:
+    """One head: logit(z) = sum_j C_j cos(omega_j z) + S_j sin(omega_j z), for all z at once.
+
+    z = i m + j makes the logits one matrix product, by the addition theorems.
+    """
+    f = len(turns)
+    q1, q2, k1, k2 = ([arb(float(x)) for x in part] for part in (q[:f], q[f:], k[:f], k[f:]))
+    C = [a * c + b * d for a, b, c, d in zip(q1, q2, k1, k2, strict=True)]
+    S = [a * d - b * c for a, b, c, d in zip(q1, q2, k1, k2, strict=True)]
+    m = max(1, math.isqrt(window))
+    rows = window // m + 1
+    # In units of pi: sin_pi and cos_pi are exact at the many multiples of a half that occur.
+    omega = [arb(int(t)) / arb(2**31) for t in turns]
+    left = []
+    for i in range(rows):
+        row = []
+        for j in range(f):
+            cos, sin = (omega[j] * (i * m)).cos_pi(), (omega[j] * (i * m)).sin_pi()
+            row += [C[j] * cos + S[j] * sin, S[j] * cos - C[j] * sin]
+        left.append(row)
+    right = []
+    for j in range(f):
+        right += [[(omega[j] * b).cos_pi() for b in range(m)], [(omega[j] * b).sin_pi() for b in range(m)]]
+    logits = (arb_mat(left) * arb_mat(right)).entries()[1 : window + 1]
+    # The coefficients are rounded before they cancel, so their products count, not their sums.
+    absolute = [(abs(a) + abs(b)) * (abs(c) + abs(d)) for a, b, c, d in zip(q1, q2, k1, k2, strict=True)]
+    size = float(sum(absolute, arb(0)).upper()) * (1 + 1e-12)
+    # theta carries 3 roundings of up to pi, cos and sin the library's, the coefficients 3, the sums 2 f,
+    # and the difference to the anchor 1.
+    return _peak(logits, Logits(size, 10 + LIBRARY + 3 + 2 * f + 1, size, 2))
+
+
+def _t5_peaks(encoding: T5, window: int) -> list[Peak]:
+    starts = np.asarray(encoding.starts)
+    bucket = np.searchsorted(starts, np.arange(1, window + 1), side="right") - 1
+    table = np.asarray(encoding.table, dtype=float)
+    peaks = []
+    for row in table:
+        logits = [arb(float(row[b])) for b in bucket]
+        peaks.append(_peak(logits, Logits(float(np.ptp(row)), 1, float(np.abs(row).max()), 1)))
+    return peaks
+
+
+def _peak(logits: list[arb], errors: Logits) -> Peak:
+    best = max(range(len(logits)), key=lambda z: float(logits[z].mid()))
+    top = logits[best]
+    if not all(x < top for z, x in enumerate(logits) if z != best):
+        unknown = arb(0).union(arb(1))  # a tie, or too close to tell: nothing is known of the peak
+        return Peak(best + 1, unknown, unknown, errors)
+    others = sum(((x - top).exp() for z, x in enumerate(logits) if z != best), arb(0))
+    total = 1 + others
+    return Peak(best + 1, 1 / total, others / total, errors)

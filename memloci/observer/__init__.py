@@ -1,0 +1,1 @@
+"""MEASURE: what is observed."""

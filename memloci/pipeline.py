@@ -1,0 +1,125 @@
+"""The whole story as one short file; read this first.
+
+task -> plan -> compile -> certify -> measure -> report
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memloci.certifier.certificate import Certificate
+from memloci.certifier.certify import certify
+from memloci.errors import BadInput
+from memloci.model.files import read_bytes
+from memloci.model.store import load, read, save
+from memloci.model.transformer import Transformer
+from memloci.observer.sup_error import Measurement, measure
+from memloci.planner.make_plan import Plan, Plans, plan
+from memloci.planner.routes import Progress
+from memloci.tasks.base import Task
+
+CERTIFICATE, REPORT = "certificate.json", "report.html"
+AGREEMENT = 1e-9  # relative; the same weights give the same numbers, up to the platform's library
+
+
+@dataclass(frozen=True)
+class Built:
+    """Weights by construction, and what is proved of them."""
+
+    task: Task
+    model: Transformer
+    certificate: Certificate
+    plan: Plan
+
+
+def compile(
+    task: Task,
+    chosen: Plan | None = None,
+    *,
+    tolerance: float = 1e-3,
+    precision: str = "float32",
+    route: str | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """The model of a plan; without one, of the cheapest plan, or of the best where none meets the tolerance."""
+    if chosen is None:
+        plans = plan(task, tolerance, precision, routes=[route] if route else None, progress=progress)
+        chosen = best(plans)
+    return Built(task, chosen.model, chosen.certificate, chosen)
+
+
+def best(plans: Plans) -> Plan:
+    """The cheapest plan that meets the tolerance, else the one that comes nearest."""
+    if plans.met:
+        return plans.met[0]
+    if plans.missed:
+        return plans.missed[0]
+    reasons = "; ".join(f"{route}: {reason}" for route, reason in plans.obstacles.items())
+    raise BadInput(f"no route serves this task: {reasons}")
+
+
+def write(
+    built: Built, directory: str | Path, plans: Plans | None = None, seen: Measurement | None = None
+) -> None:
+    """model.safetensors, model.json, certificate.json and report.html, all of them or none."""
+    from memloci.report.write import report_html
+
+    certificate = built.certificate
+    extra = {
+        "route": built.plan.route,
+        "slots": list(built.plan.design.slots),
+        "tolerance": certificate.tolerance,
+        "precision": certificate.precision,
+    }
+    page = report_html(built, plans, seen)
+    beside = {CERTIFICATE: certificate.to_json().encode(), REPORT: page.encode()}
+    save(built.model, directory, task=built.task, extra=extra, beside=beside)
+
+
+def verify(directory: str | Path) -> Certificate:
+    """The certificate, computed anew from the weights and the task in a directory; nothing else is read."""
+    stored = read(directory)
+    model, task = load(directory)
+    if task is None:
+        raise BadInput(f"{directory}: the model was saved without a task; there is nothing to verify against")
+    tolerance, precision = stored.extra.get("tolerance", 1e-3), stored.extra.get("precision")
+    return certify(model, task, tolerance=_number(tolerance, directory), precision=precision)
+
+
+def disagreement(directory: str | Path, found: Certificate) -> str | None:
+    """How the certificate on file differs from the one just computed; None if it does not.
+
+    The file is not trusted: it is only compared. Bounds may differ in the last digits, where branch and
+    bound stops; weights that were changed move them by more, or move their terms.
+    """
+    try:
+        text = read_bytes(Path(directory) / CERTIFICATE, 2**24)
+        claimed = json.loads(text)
+        pairs = [
+            ("bound", claimed["bound"], found.bound),
+            ("exact_bound", claimed["exact_bound"], found.exact_bound),
+        ]
+        pairs += [("mass", claimed["mass"], found.mass)]
+        pairs += [
+            (term.name, claim["E"], term.E) for claim, term in zip(claimed["terms"], found.terms, strict=True)
+        ]
+    except BadInput as error:
+        raise error.within(f"{directory}: {CERTIFICATE}") from None
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{directory}: {CERTIFICATE} is not a certificate; compile again") from None
+    for name, claim, value in pairs:
+        claim = math.inf if claim is None else claim
+        if claim != value and not abs(claim - value) <= AGREEMENT * abs(value):
+            return f"the file claims {name} = {claim:.9g}, the weights give {float(value):.9g}"
+    return None
+
+
+def _number(value: Any, directory: str | Path) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInput(f"{directory}: model.json: extra.tolerance must be a number, found {value!r}")
+    return float(value)
+
+
+__all__ = ["Built", "best", "certify", "compile", "measure", "plan", "verify", "write"]

@@ -1,0 +1,1 @@
+"""PLAN: sizes and places; still no weights."""

@@ -1,0 +1,568 @@
+"""One function per figure: records in, SVG out.
+
+The same records give the same bytes. Colours are Okabe and Ito's, which colour-blind readers can tell
+apart; in the SVG they are CSS variables, so that a page may change them for dark mode. Proved numbers are
+filled diamonds, observed ones hollow circles, everywhere.
+"""
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from memloci.certifier.certificate import Certificate, Proved
+from memloci.observer.probes import (
+    AttentionMap,
+    Example,
+    SlotKernel,
+    WallPoint,
+    memory_label,
+    shown_lags,
+    target_kernels,
+)
+from memloci.observer.sup_error import Measurement
+from memloci.tasks.base import Task
+from memloci.tasks.essential import Essential
+from memloci.tasks.fixed import Fixed
+
+INK, SOFT, GRID = "#1a1c1f", "#6b7078", "#d9dce1"
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
+SERIES = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
+VARIABLES = {
+    INK: "currentColor",
+    SOFT: f"var(--soft, {SOFT})",
+    GRID: f"var(--grid, {GRID})",
+    BLUE: f"var(--blue, {BLUE})",
+    ORANGE: f"var(--orange, {ORANGE})",
+    GREEN: f"var(--green, {GREEN})",
+    RED: f"var(--red, {RED})",
+    PURPLE: f"var(--purple, {PURPLE})",
+    SKY: f"var(--sky, {SKY})",
+}
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "memloci",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.4,
+    "axes.unicode_minus": True,
+}
+
+
+def style() -> dict[Any, Any]:
+    """Matplotlib's own defaults and ours: what a user has set does not change a figure."""
+    return {**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}
+
+
+WIDTH = 5.6  # inches; pages scale it
+FLOAT_BITS = {"float32": 24, "float64": 53}
+MOST_SERIES = len(SERIES)
+MOST_POINTS = 600  # of a curve; more would only make the page heavy
+MOST_POSITIONS = 120  # of an example
+SHOWN_MAPS = 8
+DEPTH = 1e-12  # of the largest value: what lies deeper is not drawn on a logarithmic axis
+PROVED = {"marker": "D", "markersize": 7, "linestyle": "none", "color": BLUE}
+OBSERVED = {
+    "marker": "o",
+    "markersize": 8,
+    "linestyle": "none",
+    "color": RED,
+    "markerfacecolor": "none",
+    "markeredgewidth": 1.8,
+}
+
+
+# -- the memory -------------------------------------------------------------------------------------------
+
+
+def memory_figure(task: Task) -> str:
+    """Which lags are remembered, or with which kernels."""
+    return _draw("memory", 2.5 if isinstance(task, Essential) else 1.9, lambda f: _memory(f, task))
+
+
+def _memory(figure: Figure, task: Task) -> None:
+    axes = figure.subplots()
+    if isinstance(task, Essential):
+        z = np.arange(1, shown_lags(task) + 1)
+        kernels = target_kernels(task)[:MOST_SERIES]
+        positive = all((kernel > 0).all() for kernel in kernels)
+        for i, (kernel, color) in enumerate(zip(kernels, SERIES, strict=False), start=1):
+            axes.plot(
+                z, kernel, color=color, marker="o", markersize=3, label=f"memory {i}: {_short(task, i)}"
+            )
+        if positive:
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_ylim(bottom=max(1e-12, min(kernel.min() for kernel in kernels) / 2))
+            _decades(axes.yaxis)
+            _lag_ticks(axes)
+        else:
+            axes.axhline(0, color=SOFT, linewidth=0.8)
+        axes.set_ylabel("weight ρ(z)")
+        axes.set_xlabel("lag z, tokens into the past")
+        axes.legend(loc="best")
+        return
+    lags = [int(bound) for bound in task.lag_bounds]
+    far = max(lags)
+    for i, (lag, color) in enumerate(zip(lags, _cycle(len(lags)), strict=True), start=1):
+        axes.vlines(lag, 0, 1, color=color, linewidth=2)
+        axes.plot([lag], [1], "o", color=color, markersize=7)
+        if len(lags) <= 12:
+            axes.annotate(
+                f"m{i}", (lag, 1), (0, 7), textcoords="offset points", ha="center", fontsize=8, color=INK
+            )
+    axes.plot([0], [0], "s", color=INK, markersize=6, clip_on=False, zorder=5)
+    axes.annotate("now", (0, 0), (0, 8), textcoords="offset points", ha="center", fontsize=8)
+    # Time runs to the right, as one reads.
+    if far > 64 and far > 20 * min(lags):
+        near = max(1, min(lags))
+        axes.set_xscale("symlog", linthresh=near)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+        axes.set_xlim(far * 2, -0.3 * near)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+        axes.set_xlim(far * 1.06 + 1, -0.04 * far - 0.3)
+    axes.set_ylim(0, 1.35)
+    axes.set_yticks([0, 1])
+    what = "lag z, tokens into the past" if isinstance(task, Fixed) else "largest lag, tokens into the past"
+    axes.set_xlabel(what)
+    axes.set_ylabel("weight")
+
+
+def _short(task: Task, i: int) -> str:
+    text = memory_label(task, i)
+    return _plain(text if len(text) <= 48 else text[:47] + "…")
+
+
+# -- kernels against targets ------------------------------------------------------------------------------
+
+
+def kernels_figure(kernels: Sequence[SlotKernel]) -> str:
+    """What each slot remembers against what it should, and the difference below."""
+    return _draw("kernels", 3.9, lambda f: _kernels(f, kernels[:MOST_SERIES]))
+
+
+def _kernels(figure: Figure, kernels: Sequence[SlotKernel]) -> None:
+    top, low = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    spread = any(np.count_nonzero(kernel.target) > 1 for kernel in kernels)
+    least, largest, exact = math.inf, 0.0, []
+    for kernel, color in zip(kernels, SERIES, strict=False):
+        z, K = _thin(kernel.z, kernel.compiled)
+        label = _plain(f"{kernel.variable}: {kernel.label}"[:48])
+        if spread:
+            top.plot(z, K, color=color, label=label)
+        else:  # single lags: stems, where there is something to see
+            seen = np.abs(K) > 2e-3
+            top.vlines(z[seen], 0, K[seen], color=color, linewidth=2, label=label)
+        some = _sparse(np.flatnonzero(kernel.target))
+        top.plot(kernel.z[some], kernel.target[some], "o", color=color, markerfacecolor="none", markersize=6)
+        z, r = _thin(kernel.z, kernel.residual)
+        seen = r > 0
+        if seen.any():
+            low.plot(z[seen], r[seen], color=color, marker=".", markersize=4, linewidth=0.8 * spread)
+            least, largest = min(least, r[seen].min()), max(largest, r.max())
+        else:
+            exact.append(kernel.variable)
+    if spread and all((kernel.target > 0).all() for kernel in kernels):
+        top.set_xscale("log")
+        top.set_yscale("log")
+        _decades(top.yaxis)
+    elif kernels and kernels[0].z[-1] > 2_000:
+        top.set_xscale("log")
+    else:
+        top.set_xlim(0, kernels[0].z[-1] + 1)
+        top.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    if top.get_xscale() == "log":
+        _lag_ticks(top)
+    if not spread:
+        top.axhline(0, color=SOFT, linewidth=0.8)
+    top.set_ylabel("weight")
+    top.plot([], [], "o", color=SOFT, markerfacecolor="none", markersize=6, label="target")
+    top.legend(loc="best", ncols=2 if len(kernels) > 3 else 1)
+    low.set_ylabel("|kernel − target|")
+    low.set_xlabel("lag z, tokens into the past")
+    if largest:
+        low.set_yscale("log")
+        low.set_ylim(max(least / 4, largest * DEPTH), largest * 8)
+        _decades(low.yaxis)
+    if exact:
+        _note(low, f"{', '.join(exact)}: no difference in float64")
+
+
+# -- attention maps ---------------------------------------------------------------------------------------
+
+
+def attention_figure(maps: Sequence[AttentionMap]) -> str:
+    """The weights a(t, s) of each head on one sequence."""
+    maps = maps[:SHOWN_MAPS]
+    columns = {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 6: 3}.get(len(maps), 4)
+    rows = math.ceil(len(maps) / columns)
+    height = 0.6 + rows * min(2.9, (WIDTH - 0.9) / columns)
+    return _draw("attention", height, lambda f: _maps(f, maps, rows, columns))
+
+
+def _maps(figure: Figure, maps: Sequence[AttentionMap], rows: int, columns: int) -> None:
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    # Nothing is transparent, everything is solid: the map reads on a light and on a dark page.
+    ramp = LinearSegmentedColormap.from_list(
+        "weight", [(0.0, (*to_rgb(SKY), 0.0)), (0.35, (*to_rgb(SKY), 0.75)), (1.0, (*to_rgb(RED), 1.0))]
+    )
+    top = max((float(found.weights.max()) for found in maps), default=1.0) or 1.0
+    image = None
+    for axes, found in zip(grid.flat, maps, strict=False):
+        image = axes.imshow(
+            found.weights,
+            cmap=ramp,
+            norm=PowerNorm(0.5, 0, top),
+            interpolation="nearest",
+            aspect="equal",
+        )
+        axes.set_title(f"layer {found.layer}, head {found.head}", pad=3, fontsize=8)
+        axes.grid(False)
+        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(True)
+    for axes in list(grid.flat)[len(maps) :]:
+        axes.set_visible(False)
+    figure.supxlabel("position s read from", fontsize=9)
+    figure.supylabel("position t", fontsize=9)
+    if image is not None:
+        bar = figure.colorbar(image, ax=list(grid.flat), shrink=0.8, pad=0.02, fraction=0.05)
+        bar.set_label("weight a(t, s)")
+        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.locator = MaxNLocator(4)
+        bar.update_ticks()
+
+
+# -- error terms ------------------------------------------------------------------------------------------
+
+
+def terms_figure(certificate: Certificate) -> str:
+    """The summands of the bound, and the tolerance."""
+    return _draw("terms", 0.9 + 0.27 * (len(certificate.terms) + 1), lambda f: _terms(f, certificate))
+
+
+def _terms(figure: Figure, certificate: Certificate) -> None:
+    axes = figure.subplots()
+    names = [*(term.name for term in certificate.terms), "bound"]
+    values = [*(term.E for term in certificate.terms), certificate.bound]
+    shown = [v for v in [*values, certificate.tolerance] if 0 < v < math.inf]
+    low, high = min(shown) / 10, max(shown) * 10
+    y = np.arange(len(names))[::-1]
+    for k, name, value in zip(y, names, values, strict=True):
+        color = BLUE if name == "bound" else SKY
+        width = high if math.isinf(value) else value
+        if value > 0:
+            axes.barh(k, width - low, left=low, color=color, height=0.62)
+        _at_right(axes, float(k), number(value))
+    axes.axvline(certificate.tolerance, color=RED, linestyle="--", linewidth=1.4)
+    axes.annotate(
+        f"tolerance {number(certificate.tolerance)}",
+        (certificate.tolerance, float(len(names)) - 0.45),
+        ha="center",
+        va="bottom",
+        fontsize=8,
+        color=RED,
+        annotation_clip=False,
+    )
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    _decades(axes.xaxis, 6)
+    axes.set_yticks(y, [_plain(name) for name in names])
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(False, axis="y")
+    axes.set_xlabel("worst-case error, proved")
+
+
+# -- the wall ---------------------------------------------------------------------------------------------
+
+
+def wall_figure(points: Sequence[WallPoint], lags: Sequence[int] = (), bits: int | None = None) -> str:
+    """Bits of mass against the lag for one lin layer, with what floats have."""
+    return _draw("wall", 3.2, lambda f: draw_wall(f.subplots(), points, lags, bits))
+
+
+def draw_wall(
+    axes: Axes, points: Sequence[WallPoint], lags: Sequence[int] = (), bits: int | None = None
+) -> None:
+    """The wall on given axes: proved lower bounds, floats' significands, and a task's lags."""
+    farthest = max(point.lag for point in points)
+    errors = sorted({point.error for point in points})
+    curves = {e: [(p.lag, p.log2_mass) for p in points if p.error == e] for e in errors}
+    for error, color, style in zip(errors, (BLUE, SKY), ("-", "--"), strict=False):
+        z, b = zip(*curves[error], strict=True)
+        axes.plot(z, b, style, color=color, linewidth=2, label=f"one lin layer, error ≤ {error:g} (proved)")
+    least = curves[errors[-1]]
+    z, b = zip(*least, strict=True)
+    axes.fill_between(z, b, 0, color=BLUE, alpha=0.08, linewidth=0)
+    for name, significand in FLOAT_BITS.items():
+        axes.axhline(significand, color=SOFT, linewidth=1.2, linestyle=":")
+        axes.annotate(
+            f"{name}: {significand} bits",
+            (farthest, significand),
+            (0, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+        )
+    inside = sorted({lag for lag in lags if 2 <= lag <= farthest})
+    strict_curve = dict(curves[errors[0]])
+    for k, lag in enumerate(inside):
+        label = "lags of this task" if k == 0 else None
+        axes.plot([lag], [strict_curve[lag]], "D", color=RED, markersize=7, label=label, zorder=4)
+        axes.vlines(lag, 0, strict_curve[lag], color=RED, linewidth=1, alpha=0.6)
+    if bits is not None:
+        axes.axhline(bits, color=GREEN, linewidth=2, label=f"this model: {bits} bits suffice (proved)")
+    axes.set_xlim(1, farthest + 0.6)
+    axes.set_ylim(0, max(b for _, b in strict_curve.items()) * 1.04)
+    axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
+    axes.set_xlabel("lag, tokens into the past")
+    axes.set_ylabel("log₂ coefficient mass, bits")
+    axes.legend(loc="upper left")
+
+
+# -- certified against measured ---------------------------------------------------------------------------
+
+
+def certified_figure(certificate: Certificate, seen: Measurement | None = None) -> str:
+    """What is proved and what was seen, on one axis."""
+    rows: list[tuple[str, float, bool]] = [("exact arithmetic", certificate.exact_bound, True)]
+    rows += [(f"in {name}", E, True) for name, E in certificate.bound_by_precision.items()]
+    if seen is not None:
+        rows += [
+            ("adversarial search", float(seen.err_adversarial), False),
+            (f"{seen.sequences:,} drawn sequences", float(seen.err_sampled), False),
+            ("root mean square", math.sqrt(seen.err_mean_square), False),
+        ]
+    return _draw("certified", 0.95 + 0.27 * len(rows), lambda f: _certified(f, rows, certificate))
+
+
+def _certified(figure: Figure, rows: Sequence[tuple[str, float, bool]], certificate: Certificate) -> None:
+    axes = figure.subplots()
+    shown = [v for _, v, _ in rows if 0 < v < math.inf] + [certificate.tolerance]
+    low, high = min(shown) / 30, max(shown) * 30
+    y = np.arange(len(rows))[::-1]
+    for k, (_, value, proved) in zip(y, rows, strict=True):
+        if math.isinf(value):
+            axes.plot([high / 4], [k], **{**PROVED, "marker": ">"})
+        elif value > 0:
+            axes.plot([value], [k], **(PROVED if proved else OBSERVED))
+        text = "none seen" if value == 0 and not proved else number(value)
+        _at_right(axes, float(k), text)
+    axes.plot([], [], **PROVED, label="proved: no input does worse")
+    if not all(proved for *_, proved in rows):
+        axes.plot([], [], **OBSERVED, label="observed: some input does this badly")
+    axes.axvline(
+        certificate.tolerance,
+        color=SOFT,
+        linestyle="--",
+        linewidth=1.2,
+        label=f"tolerance {number(certificate.tolerance)}",
+    )
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    _decades(axes.xaxis, 6)
+    axes.set_yticks(y, [name for name, _, _ in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlabel("error")
+    axes.figure.legend(
+        loc="outside upper center", ncols=3, fontsize=7.5, columnspacing=1.0, handletextpad=0.3
+    )
+
+
+# -- an example -------------------------------------------------------------------------------------------
+
+
+def example_figure(example: Example) -> str:
+    """A sequence, its target and the model's output; the error below."""
+    return _draw("example", 4.0, lambda f: _example(f, example), width=1.75 * WIDTH)
+
+
+def _example(figure: Figure, example: Example) -> None:
+    inputs, outputs, errors = figure.subplots(3, 1, sharex=True, height_ratios=[2, 3, 2])
+    t = np.arange(len(example.x))[-MOST_POSITIONS:]
+    x, target, output, error = (
+        part[-MOST_POSITIONS:] for part in (example.x, example.target, example.output, example.error)
+    )
+    for c, color in zip(range(x.shape[1]), (SOFT, ORANGE, PURPLE), strict=False):
+        inputs.step(t, x[:, c], where="mid", color=color, linewidth=1, label=example.channels[c])
+    if x.shape[1] > 1:
+        _legend_above(inputs, 3)
+    inputs.set_ylabel("input")
+    for o, color in zip(range(target.shape[1]), SERIES, strict=False):
+        name = "" if target.shape[1] == 1 else f" {o}"
+        outputs.plot(t, output[:, o], color=color, linewidth=1.4, label=f"model{name}")
+        outputs.plot(
+            t,
+            target[:, o],
+            "o",
+            color=color,
+            markerfacecolor="none",
+            markersize=4,
+            markeredgewidth=0.9,
+            label=f"target{name}",
+        )
+        e = error[:, o]
+        if (e > 0).any():
+            errors.plot(t[e > 0], e[e > 0], ".", color=color, markersize=5)
+    outputs.set_ylabel("output")
+    _legend_above(outputs, 2 * target.shape[1])
+    errors.set_ylabel("|error|")
+    errors.set_xlabel("position t")
+    if (error > 0).any():
+        errors.set_yscale("log")
+        top = error.max()
+        errors.set_ylim(max(error[error > 0].min() / 3, top * 1e-6), top * 5)
+        _decades(errors.yaxis, 4)
+    else:
+        _note(errors, "no difference anywhere")
+
+
+# -- parts ------------------------------------------------------------------------------------------------
+
+
+def number(x: float) -> str:
+    """Three digits; a proved bound is rounded up, so that what is printed is still a bound."""
+    if math.isinf(x):
+        return "infinite"
+    if x == 0:
+        return "0"
+    exact = Decimal(float(x))
+    last = exact.adjusted() - 2
+    rounding = ROUND_CEILING if isinstance(x, Proved) else ROUND_HALF_EVEN
+    short = exact.quantize(Decimal(1).scaleb(last), rounding=rounding)
+    if 1e-3 <= abs(short) < 1e5:
+        text = f"{short:,f}" if last < 0 else f"{int(short):,}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    digits, exponent = f"{short:.2e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _decade(x: float, _: Any = None) -> str:
+    exponent = round(math.log10(x)) if x > 0 else 0
+    return "10" + str(exponent).translate(_RAISED) if exponent not in (0, 1) else f"{10**exponent:g}"
+
+
+def _decades(axis: Any, ticks: int = 5) -> None:
+    axis.set_major_locator(LogLocator(10, numticks=ticks + 1))
+    axis.set_major_formatter(FuncFormatter(_decade))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
+
+
+def _lag_ticks(axes: Axes) -> None:
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 500 * max(low, 1) else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_tick_params(which="minor", length=0)
+
+
+def _legend_above(axes: Axes, columns: int) -> None:
+    """A legend in one row, with room made for it above the curves."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.3 * (high - low))
+    axes.legend(loc="upper right", ncols=columns)
+
+
+def _at_right(axes: Axes, y: float, text: str) -> None:
+    """A value beside its row, where no line crosses it."""
+    axes.annotate(text, (1, y), (4, 0), ("axes fraction", "data"), "offset points", va="center", fontsize=8)
+
+
+def _note(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=SOFT)
+    if axes.get_yscale() == "linear":
+        axes.set_yticks([])
+
+
+def _cycle(n: int) -> list[str]:
+    return [SERIES[i % MOST_SERIES] for i in range(n)]
+
+
+def _plain(text: str) -> str:
+    """A user's text: a dollar starts no formula."""
+    return text.replace("$", r"\$")
+
+
+def _sparse(places: np.ndarray, most: int = 24) -> np.ndarray:
+    """At most `most` of the places, dense at first, so that circles stay apart on a logarithmic axis."""
+    if len(places) <= most:
+        return places
+    return places[np.unique(np.geomspace(1, len(places), most).astype(int)) - 1]
+
+
+def _thin(z: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """At most MOST_POINTS points: of each bin the one of largest size, so no peak is lost."""
+    if len(z) <= MOST_POINTS:
+        return z, values
+    bins = np.array_split(np.arange(len(z)), MOST_POINTS)
+    keep = np.array([part[np.argmax(np.abs(values[part]))] for part in bins])
+    return z[keep], values[keep]
+
+
+def _draw(name: str, height: float, draw: Callable[[Figure], None], width: float = WIDTH) -> str:
+    with matplotlib.rc_context(style()):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        figure.patch.set_alpha(0)
+        draw(figure)
+        for axes in figure.axes:
+            axes.patch.set_alpha(0)
+        out = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(out, format="svg", metadata=nothing, transparent=True)  # type: ignore[arg-type]
+    return _tidy(out.getvalue(), name)
+
+
+def _tidy(svg: str, name: str) -> str:
+    """Only the <svg> element, scalable, its ids its own, its colours variables of the page."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r"\n *<!--.*?-->", "", svg, flags=re.S)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    # Matplotlib names clip paths by memory addresses; numbers in order are the same in every run.
+    names = {old: f"{name}-{k}" for k, old in enumerate(dict.fromkeys(re.findall(r' id="([^"]+)"', svg)))}
+    renamed = lambda found: found[1] + names.get(found[2], found[2]) + found[3]
+    svg = re.sub(r'( id=")([^"]+)(")', renamed, svg)
+    svg = re.sub(r"(url\(#)([^)]+)(\))", renamed, svg)
+    svg = re.sub(r'(href="#)([^"]+)(")', renamed, svg)
+    svg = re.sub(r"font: ([^;\"]*?)(\d[\d.]*px)[^;\"]*", r"font-size: \2", svg)
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    for color, variable in VARIABLES.items():
+        svg = re.sub(rf"(?<=: ){color}\b", variable, svg)
+    return svg.replace("<svg ", '<svg role="img" ', 1).rstrip() + "\n"

@@ -1,0 +1,110 @@
+"""Plans and certificates as rows, for the terminal and for JSON."""
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from memloci.certifier.certificate import Certificate
+from memloci.observer.sup_error import Measurement
+from memloci.planner.make_plan import Plan, Plans
+from memloci.report.tables import number, plain_table
+
+
+def plan_dict(plan: Plan) -> dict[str, Any]:
+    a = plan.model.architecture
+    return {
+        "route": plan.route,
+        "why": plan.why,
+        "layers": a.layers,
+        "heads": a.heads,
+        "width": a.width,
+        "dim": a.dim,
+        "parameters": plan.model.parameter_count,
+        "bits": plan.certificate.bits,
+        "certificate": plan.certificate.to_dict(),
+    }
+
+
+def plans_dict(plans: Plans) -> dict[str, Any]:
+    return {
+        "tolerance": plans.tolerance,
+        "precision": plans.precision,
+        "met": [plan_dict(p) for p in plans.met],
+        "missed": [plan_dict(p) for p in plans.missed],
+        "obstacles": plans.obstacles,
+    }
+
+
+def plans_table(name: str, plans: Plans) -> Any:
+    table = plain_table(f"{name}: worst case {plans.tolerance:g} in {plans.precision}")
+    for heading in ("route", "layers", "heads", "width", "parameters", "bits", "bound", "why"):
+        left = heading in ("route", "why")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "why")
+    for p in (*plans.met, *plans.missed):
+        a, style = p.model.architecture, "" if p.certificate.met else "dim"
+        table.add_row(
+            p.route,
+            str(a.layers),
+            str(a.heads),
+            str(a.width),
+            f"{p.model.parameter_count:,}",
+            str(p.certificate.bits or "-"),
+            _bound(p.certificate.bound),
+            p.why if p.certificate.met else f"misses the tolerance: {p.why}",
+            style=style,
+        )
+    parts: list[Any] = [table]
+    if plans.obstacles:
+        reasons = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        reasons.add_column(no_wrap=True)
+        reasons.add_column()
+        for route, reason in plans.obstacles.items():
+            reasons.add_row(route, Text(reason))
+        parts += [Text("Cannot serve", style="bold"), reasons]
+    if not plans.met:
+        parts.append(Text("no route meets the tolerance"))
+    return Group(*parts)
+
+
+def _bound(value: float) -> str:
+    return f"{value:.2e}"
+
+
+def certificate_table(certificate: Certificate, seen: Measurement | None = None) -> Any:
+    colour = "green" if certificate.met else "red"
+    title = Text.assemble(
+        (certificate.status, f"bold {colour}"),
+        f"  worst case {_bound(certificate.bound)} in {certificate.precision}, tolerance {certificate.tolerance:g}",
+    )
+    table = plain_table()
+    table.add_column("proved")
+    table.add_column("value", justify="right")
+    table.add_column("by")
+    for term in certificate.terms:
+        table.add_row(term.name, _bound(term.E), term.formula)
+    table.add_row("in exact arithmetic", _bound(certificate.exact_bound), "the sum without rounding")
+    for precision, bound in certificate.bound_by_precision.items():
+        table.add_row(f"in {precision}", _bound(bound), "with rounding")
+    bound = certificate.mass_lower_bound
+    table.add_row(
+        "mass", number(certificate.mass), "" if bound is None else f"at least {number(bound)} for any heads"
+    )
+    table.add_row(
+        "bits", str(certificate.bits or "none suffices"), "of a significand that meets the tolerance"
+    )
+    parts: list[Any] = [title, table]
+    if seen is not None:
+        observed = plain_table()
+        observed.add_column("observed")
+        observed.add_column("value", justify="right")
+        observed.add_column("on")
+        what = f"{seen.sequences} sequences of length {seen.length}"
+        observed.add_row("mean square", _bound(seen.err_mean_square), what)
+        observed.add_row("largest, sampled", _bound(seen.err_sampled), what)
+        observed.add_row(
+            "largest, adversarial", _bound(seen.err_adversarial), f"{seen.steps} steps of ascent"
+        )
+        parts.append(observed)
+    return Group(*parts)

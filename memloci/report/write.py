@@ -1,0 +1,432 @@
+"""Assembles the report: one HTML page that needs nothing beside it.
+
+No script, no font, no image from elsewhere; its content security policy says so to the browser. Every text
+that a user wrote is escaped. Proved numbers are rounded up when they are shortened, and the whole number is
+in the `value` of its <data> element.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from memloci import __version__
+from memloci.certifier.certificate import Certificate
+from memloci.errors import BadInput
+from memloci.model.transformer import Transformer
+from memloci.observer import probes
+from memloci.observer.sup_error import Measurement
+from memloci.planner.make_plan import Plan, Plans
+from memloci.report import figures
+from memloci.report.figures import number
+from memloci.report.tables import task_toml
+from memloci.tasks.base import Task
+from memloci.tasks.essential import Essential
+from memloci.tasks.fixed import Fixed
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+TOLD_LAG = 128  # the wall of farther lags takes longer to compute than a page should
+CSS = Path(__file__).with_name("page.css")
+
+
+@runtime_checkable
+class Record(Protocol):
+    """What a report is about: `memloci.pipeline.Built`."""
+
+    @property
+    def task(self) -> Task: ...
+    @property
+    def model(self) -> Transformer: ...
+    @property
+    def certificate(self) -> Certificate: ...
+    @property
+    def plan(self) -> Plan: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of an index: a compiled task and where its report lies."""
+
+    name: str
+    href: str
+    built: Record
+    seen: Measurement | None = None
+
+
+# -- pages ------------------------------------------------------------------------------------------------
+
+
+def report_html(built: Record, plans: Plans | None = None, seen: Measurement | None = None) -> str:
+    """The page about one compiled model."""
+    title = _title(built.task)
+    example = probes.example_run(built.model, built.task)
+    sections = [
+        _memory(built.task),
+        _certified(built.certificate, seen),
+        _plan(built, plans),
+        _kernels(built),
+        _attention(built, example),
+        _terms(built.certificate),
+        _wall(built),
+        _example(example),
+        _assumptions(built.certificate),
+        _reproduce(built),
+    ]
+    head = f"""<header>
+<p class="kicker">memloci report · {escape(built.task.kind)} memory</p>
+<h1>{escape(title)}</h1>
+{_verdict(built.certificate)}
+{_tiles(built, seen)}
+</header>"""
+    cards = "\n".join(section for section in sections if section)
+    return _page(title, f'{head}\n<main class="cards">\n{cards}\n</main>')
+
+
+def index_html(entries: Sequence[Entry], title: str = "Compiled memories") -> str:
+    """A page that lists compiled tasks, each with a link to its report."""
+    heads = ["task", "status", "route", "layers", "heads", "parameters", "certified", "measured"]
+    rows = []
+    for entry in entries:
+        certificate, architecture = entry.built.certificate, entry.built.model.architecture
+        rows.append(
+            [
+                f'<a href="{escape(entry.href)}"><strong>{escape(entry.name)}</strong></a><br>'
+                f'<span class="note">{escape(_title(entry.built.task))}</span>',
+                _badge(certificate),
+                f"<code>{escape(entry.built.plan.route)}</code>",
+                f"{architecture.layers:,}",
+                f"{architecture.heads:,}",
+                f"{entry.built.model.parameter_count:,}",
+                _data(certificate.bound),
+                "–" if entry.seen is None else _data(entry.seen.err_sup),
+            ]
+        )
+    met = sum(entry.built.certificate.met for entry in entries)
+    body = f"""<header>
+<p class="kicker">memloci</p>
+<h1>{escape(title)}</h1>
+<p>Weights by construction, without training. <strong>Certified</strong> is a bound on the error that no
+input of any length exceeds, rounding included: it is proved. <strong>Measured</strong> is the largest error that
+sampling and adversarial search found. {met} of {len(entries)} meet their tolerance.</p>
+</header>
+<main class="cards"><section class="wide index">
+{_table(heads, rows, numeric=(3, 4, 5, 6, 7), wordy=(0,))}
+</section></main>"""
+    return _page(title, body)
+
+
+def _page(title: str, body: str) -> str:
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)} · memloci</title>
+<style>
+{CSS.read_text()}</style>
+</head>
+<body>
+{body}
+<footer>memloci {escape(__version__)}</footer>
+</body>
+</html>
+"""
+
+
+# -- the top ----------------------------------------------------------------------------------------------
+
+
+def _title(task: Task) -> str:
+    labels = _labels(task)
+    more = f" and {len(labels) - 4} more" if len(labels) > 5 else ""
+    return task.description or f"{task.kind} memory: {', '.join(labels[:4] if more else labels)}{more}"
+
+
+def _labels(task: Task) -> list[str]:
+    return [probes.memory_label(task, i) for i in range(1, task.M + 1)]
+
+
+def _badge(certificate: Certificate) -> str:
+    text = "met" if certificate.met else "missed"
+    return f'<span class="badge {text}">{text}</span>'
+
+
+def _verdict(certificate: Certificate) -> str:
+    if math.isinf(certificate.bound):
+        said = f"No bound could be proved in {escape(certificate.precision)}."
+    else:
+        said = (
+            f"No input in its range, of any length, makes it err by more than {_data(certificate.bound)} "
+            f"in {escape(certificate.precision)}."
+        )
+    beside = "within" if certificate.met else "above"
+    return (
+        f'<div class="verdict">{_badge(certificate)}<span>{said} '
+        f"That is {beside} the tolerance of {_data(certificate.tolerance)}.</span></div>"
+    )
+
+
+def _tiles(built: Record, seen: Measurement | None) -> str:
+    c, a = built.certificate, built.model.architecture
+    tiles = {
+        "certified bound": _data(c.bound),
+        "largest error seen": "–" if seen is None else _data(seen.err_sup),
+        "route": escape(built.plan.route),
+        "layers": f"{a.layers:,}",
+        "heads per layer": f"{a.heads:,}",
+        "FFN width": f"{a.width:,}",
+        "parameters": f"{built.model.parameter_count:,}",
+        "bits that suffice": "none do" if c.bits is None else f"{c.bits}",
+    }
+    return (
+        '<dl class="tiles">'
+        + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in tiles.items())
+        + "</dl>"
+    )
+
+
+# -- sections ---------------------------------------------------------------------------------------------
+
+
+def _memory(task: Task) -> str:
+    f = ", ".join(map(probes.formula_text, task.readouts))
+    if isinstance(task, Fixed) and task.M > 4:
+        memories = f"memories 1 to {task.M} lie at the lags {', '.join(f'{lag:,}' for lag in task.lags)}"
+    else:
+        how = "the past weighed by " if isinstance(task, Essential) else ""
+        memories = ", ".join(f"memory {i} is {how}{label}" for i, label in enumerate(_labels(task), start=1))
+    text = (
+        f"<p>At each position the target is <code>{escape(f)}</code>, where {escape(memories)}. "
+        "A variable is a channel followed by the number of the memory; 0 is the present token.</p>"
+    )
+    caption = (
+        "Kernels over the past: how much each lag counts."
+        if isinstance(task, Essential)
+        else "Time runs to the right. Each stem is a token that must be recalled at every position."
+    )
+    return _section("The memory", text + _figure(figures.memory_figure(task), "What is remembered", caption))
+
+
+def _example(example: probes.Example) -> str:
+    n, shown = len(example.x), figures.MOST_POSITIONS
+    which = f"The last {shown} positions of a sequence" if n > shown else "A sequence"
+    caption = f"{which} drawn from the task's input distribution. Errors of exactly 0 are not drawn."
+    body = _figure(figures.example_figure(example), "An example sequence", caption, kind=' class="broad"')
+    return _section("An example", body, wide=True)
+
+
+def _plan(built: Record, plans: Plans | None) -> str:
+    chosen = built.plan
+    others = [built.plan] if plans is None else [*plans.met, *plans.missed]
+    heads = ["route", "status", "bound", "layers", "heads", "parameters", "bits", "why"]
+    rows, marked = [], None
+    for k, plan in enumerate(others):
+        a, c = plan.model.architecture, plan.certificate
+        if plan is chosen or plan.design == chosen.design:
+            marked = k
+        rows.append(
+            [
+                f"<code>{escape(plan.route)}</code>",
+                _badge(c),
+                _data(c.bound),
+                f"{a.layers:,}",
+                f"{a.heads:,}",
+                f"{plan.model.parameter_count:,}",
+                "–" if c.bits is None else f"{c.bits}",
+                escape(plan.why),
+            ]
+        )
+    obstacles: Mapping[str, str] = {} if plans is None else plans.obstacles
+    rows += [
+        [f"<code>{escape(route)}</code>", "cannot serve", *["–"] * 5, escape(reason)]
+        for route, reason in obstacles.items()
+    ]
+    text = (
+        f"<p>Built: <code>{escape(chosen.route)}</code>, {escape(chosen.why)}. Plans that meet the tolerance "
+        "come first, the cheapest on top: fewest heads in all, then layers, parameters and bits. Then those "
+        "that missed it, the nearest first, and the routes that cannot serve, with the reason.</p>"
+    )
+    if len(rows) == 1:
+        text += '<p class="note">Only this route was asked for.</p>'
+    table = _table(heads, rows, numeric=(2, 3, 4, 5, 6), wordy=(7,), marked=marked)
+    return _section("The plan, and why", text + table, wide=True)
+
+
+def _kernels(built: Record) -> str:
+    design = built.plan.design
+    kernels = probes.slot_kernels(built.model, built.task, design.holds, design.slots)
+    if not kernels:
+        return ""
+    more = len(kernels) - figures.MOST_SERIES
+    caption = (
+        "Lines: the kernel with which the weights weigh the past, through all layers. Circles: what it should "
+        "be. Below: the difference at each lag, evaluated in float64."
+        + (f" The first {figures.MOST_SERIES} of {len(kernels)} memories are shown." if more > 0 else "")
+    )
+    svg = figures.kernels_figure(kernels)
+    return _section("Kernels against targets", _figure(svg, "Compiled kernels and their targets", caption))
+
+
+def _attention(built: Record, example: probes.Example) -> str:
+    maps, count = probes.attention_maps(built.model, example.x, figures.SHOWN_MAPS)
+    if not maps:
+        return ""
+    shown = f"The first {len(maps)} of {count} heads. " if count > len(maps) else ""
+    far = [lag for lag in built.task.lag_bounds if len(example.x) <= lag < math.inf]
+    beyond = f" Lags of {len(example.x):,} or more do not fit the picture." if far else ""
+    caption = (
+        f"{shown}Row t shows where position t reads from; a lag is a diagonal. The colour follows the square "
+        f"root of the weight, so that small weights are seen.{beyond}"
+    )
+    return _section("Attention maps", _figure(figures.attention_figure(maps), "Attention weights", caption))
+
+
+def _terms(certificate: Certificate) -> str:
+    rows = [
+        [escape(term.name), escape(term.formula), _data(term.E), _share(term.E, certificate.bound)]
+        for term in certificate.terms
+    ]
+    outputs = {term.name.rsplit("output ", 1)[-1] for term in certificate.terms if "output " in term.name}
+    note = (
+        "The bound is the largest sum of an output's terms, plus rounding."
+        if len(outputs) > 1
+        else "The bound is the sum of its terms."
+    )
+    table = _table(["term", "formula", "at most", "of the bound"], rows, numeric=(2, 3), wordy=(1,))
+    svg = figures.terms_figure(certificate)
+    return _section(
+        "Error terms", f"<p>{note}</p>" + table + _figure(svg, "Error terms", "All of these are proved.")
+    )
+
+
+def _share(E: float, bound: float) -> str:
+    if not 0 < bound < math.inf:
+        return "–"
+    percent = 100 * E / bound
+    return "&lt; 0.1%" if 0 < percent < 0.1 else f"{min(percent, 100):.1f}%"
+
+
+def _certified(certificate: Certificate, seen: Measurement | None) -> str:
+    if seen is None:
+        text = "<p>Nothing was measured. <code>memloci measure DIR</code> looks for bad inputs.</p>"
+    else:
+        ratio = seen.err_sup / certificate.bound if 0 < certificate.bound < math.inf else math.nan
+        tight = f" The largest error seen is {ratio:.2g} of the bound." if ratio > 0 else ""
+        text = (
+            f"<p>{seen.sequences:,} sequences of length {seen.length:,} were drawn, and {seen.steps:,} steps "
+            f"of ascent looked for worse ones. The mean square error was {_data(seen.err_mean_square)}.{tight}</p>"
+        )
+    caption = (
+        "A search can only find errors up to the bound; where the two are far apart, the proof was generous."
+    )
+    svg = figures.certified_figure(certificate, seen)
+    return _section("Certified against measured", text + _figure(svg, "Proved and observed errors", caption))
+
+
+def _wall(built: Record) -> str:
+    task, certificate = built.task, built.certificate
+    points = probes.wall()
+    far = max(point.lag for point in points)
+    lags = [int(lag) for lag in task.lag_bounds] if isinstance(task, Fixed) else []
+    text = [
+        "To recall one lag, a single layer of lin heads must cancel large coefficients against each other. "
+        "The sum of their sizes, the mass B, has a proved lower bound of about 4 bits per lag, however many "
+        "heads there are. Rounding costs about u B, so a float with fewer bits than log₂ B keeps nothing.",
+        f"This model has mass {_data(certificate.mass)}"
+        + (
+            f"; with its error, one lin layer needs at least 2^{math.floor(10 * math.log2(certificate.mass_lower_bound)) / 10:g}"
+            if certificate.mass_lower_bound and certificate.mass_lower_bound > 0
+            else ""
+        )
+        + (
+            "; no number of bits meets the tolerance."
+            if certificate.bits is None
+            else f"; {certificate.bits} bits suffice for the tolerance."
+        ),
+    ]
+    if isinstance(task, Essential):
+        text.append("Kernels that decay need little cancellation: the wall stands before single lags.")
+    elif beyond := sorted({lag for lag in lags if lag > far}):
+        text.append("Beyond the picture: " + ", ".join(map(_beyond, beyond)) + ".")
+    caption = "Shaded: out of reach for one lin layer. Depth, rotary and t5 heads go round the wall."
+    svg = figures.wall_figure(points, lags, certificate.bits)
+    return _section(
+        "The wall", "".join(f"<p>{part}</p>" for part in text) + _figure(svg, "Bits against lag", caption)
+    )
+
+
+def _beyond(lag: int) -> str:
+    if lag > TOLD_LAG:
+        return f"lag {lag:,}"
+    point = probes.wall_point(lag, 0.001)
+    return f"lag {lag:,}, which takes at least {math.floor(point.log2_mass):,} bits"
+
+
+def _assumptions(certificate: Certificate) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in certificate.assumptions)
+    rows = [[escape(name), _data(E)] for name, E in certificate.bound_by_precision.items()]
+    rows.append(["exact arithmetic", _data(certificate.exact_bound)])
+    table = _table(["computed in", "error at most"], rows, numeric=(1,))
+    proof = f'<p class="note">Proved with {escape(certificate.arithmetic)}.</p>'
+    return _section("What is assumed", f"<ul>{items}</ul>{table}{proof}")
+
+
+def _reproduce(built: Record) -> str:
+    certificate = built.certificate
+    commands = "\n".join(
+        [
+            f"memloci compile task.toml --out DIR --route {built.plan.route} \\",
+            f"    --tolerance {certificate.tolerance!r} --precision {certificate.precision}",
+            "memloci verify DIR     # the certificate again, from the weights",
+            "memloci measure DIR    # the errors found, beside it",
+        ]
+    )
+    try:
+        toml = f"<p><code>task.toml</code></p><pre><code>{escape(task_toml(built.task))}</code></pre>"
+    except BadInput:
+        toml = "<p>The task has a Python callable, which a task file cannot hold.</p>"
+    return _section("How to reproduce", f"{toml}<pre><code>{escape(commands)}</code></pre>")
+
+
+# -- parts ------------------------------------------------------------------------------------------------
+
+
+def _section(title: str, body: str, wide: bool = False) -> str:
+    kind = ' class="wide"' if wide else ""
+    return f"<section{kind}>\n<h2>{title}</h2>\n{body}\n</section>"
+
+
+def _figure(svg: str, label: str, caption: str, kind: str = "") -> str:
+    labelled = svg.replace('role="img"', f'role="img" aria-label="{escape(label)}"', 1)
+    return f"<figure{kind}>\n{labelled}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numeric: Sequence[int] = (),
+    wordy: Sequence[int] = (),
+    marked: int | None = None,
+) -> str:
+    """A table of cells that are HTML already."""
+    kind = lambda j: ' class="n"' if j in numeric else ' class="why"' if j in wordy else ' class="mark"'
+    top = "".join(f"<th{kind(j)}>{head}</th>" for j, head in enumerate(heads))
+    body = []
+    for k, row in enumerate(rows):
+        chosen = ' class="chosen"' if k == marked else ""
+        body.append(
+            f"<tr{chosen}>" + "".join(f"<td{kind(j)}>{cell}</td>" for j, cell in enumerate(row)) + "</tr>"
+        )
+    return (
+        f'<div class="scroll"><table><thead><tr>{top}</tr></thead>\n<tbody>'
+        + "\n".join(body)
+        + "</tbody></table></div>"
+    )
+
+
+def _data(x: Any) -> str:
+    """A number, short; the whole of it for machines."""
+    return f'<data value="{float(x)!r}">{number(x)}</data>'

@@ -1,0 +1,180 @@
+"""The page is whole, asks for nothing, shows what was certified, and lets no text of a user become HTML."""
+
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import jax.random as jr
+import pytest
+
+from memloci.certifier.certificate import Proved
+from memloci.observer.sup_error import Measurement, measure
+from memloci.pipeline import Built, best, compile, plan, write
+from memloci.planner.make_plan import Plans
+from memloci.report.figures import number
+from memloci.report.write import Entry, index_html, report_html
+from memloci.tasks.essential import Essential
+from memloci.tasks.fixed import Fixed
+
+HOSTILE = """<script>alert('1')</script><img src=x onerror="y">&amp;</h1>$x$"""
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+class Checked(HTMLParser):
+    """Every tag that opens closes, in order; attributes and ids are remembered."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.data: list[tuple[float, str]] = []
+        self._value: float | None = None
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "data":
+            self._value = float(dict(attrs)["value"] or "nan")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self._value is not None:
+            self.data.append((self._value, data))
+            self._value = None
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Built, Plans, Measurement]:
+    task = Fixed(description="a short delay", lags=[3], readout="x1")
+    plans = plan(task, routes=["rotary", "depth-1"])
+    built = compile(task, best(plans))
+    return built, plans, measure(built.model, task, key=jr.key(0), sequences=4, steps=4, starts=1, length=16)
+
+
+@pytest.fixture(scope="module")
+def page(made) -> str:
+    return report_html(*made)
+
+
+def test_page_is_well_formed_and_its_ids_are_distinct(page):
+    found = Checked(page)
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 50
+    used = re.findall(r"url\(#([^)]+)\)", page) + [
+        value[1:] for _, name, value in found.attributes if name.endswith("href") and value[:1] == "#"
+    ]
+    assert set(used) <= set(ids)
+    assert found.tags.count("svg") == 7
+
+
+def test_page_asks_for_nothing(page):
+    found = Checked(page)
+    assert not {"script", "link", "iframe", "object", "base", "form"} & set(found.tags)
+    for _, name, value in found.attributes:
+        assert not name.startswith("on")
+        if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert value.startswith(("#", "data:image/png;base64,"))
+    style = re.sub(r"url\(#[^)]*\)", "", page)
+    assert "url(" not in style and "@import" not in style
+    assert set(re.findall(r"https?://[^\"' ]+", page)) <= {
+        "http://www.w3.org/2000/svg",  # names of formats, never fetched
+        "http://www.w3.org/1999/xlink",
+    }
+    assert "default-src 'none'" in page
+
+
+def test_page_contains_the_numbers_of_the_certificate(made, page):
+    built, plans, seen = made
+    c = built.certificate
+    values = {value for value, _ in Checked(page).data}
+    assert {float(c.bound), float(c.exact_bound), c.tolerance, c.mass} <= values
+    assert {float(term.E) for term in c.terms} <= values
+    assert {float(E) for E in c.bound_by_precision.values()} <= values
+    assert float(seen.err_sup) in values and float(seen.err_mean_square) in values
+    assert {float(p.certificate.bound) for p in (*plans.met, *plans.missed)} <= values
+    for text in (built.plan.route, built.plan.why, *c.assumptions, "memloci verify DIR"):
+        assert text in page
+
+
+def test_a_printed_bound_is_still_a_bound(page):
+    for x in (1.23456e-7, 0.0011111, 0.9999, 1.0, 123.41, 99.999, 123456.7, 3e-300):
+        assert float(number(Proved(x)).replace(",", "")) >= x
+        assert float(number(x).replace(",", "")) == pytest.approx(x, rel=5e-3)
+    assert number(Proved(math.inf)) == "infinite" and number(0.0) == "0"
+
+
+def test_status_is_shown(made, page):
+    assert '<span class="badge met">met</span><span>No input' in page
+    built = made[0]
+    missed = replace(built, certificate=replace(built.certificate, status="missed"))
+    assert '<span class="badge missed">missed</span>' in index_html([Entry("one", "one.html", missed)])
+
+
+def test_infinite_bounds_and_no_bits_are_told(made):
+    built = made[0]
+    nothing = Proved(math.inf)
+    c = replace(
+        built.certificate,
+        status="missed",
+        bound=nothing,
+        exact_bound=nothing,
+        bits=None,
+        bound_by_precision=dict.fromkeys(built.certificate.bound_by_precision, nothing),
+        terms=tuple(replace(term, E=nothing) for term in built.certificate.terms),
+    )
+    html = report_html(replace(built, certificate=c))
+    Checked(html)
+    assert "No bound could be proved" in html and "none do" in html
+
+
+def test_hostile_texts_are_escaped(made):
+    built, plans, seen = made
+    task = Fixed(description=HOSTILE, lags=[3], readout="x1")
+    chosen = replace(built.plan, design=replace(built.plan.design, why=HOSTILE))
+    c = replace(built.certificate, assumptions=(HOSTILE,), arithmetic=HOSTILE)
+    c = replace(c, terms=(replace(c.terms[0], name=HOSTILE, formula=HOSTILE), *c.terms[1:]))
+    hostile = replace(plans, obstacles={HOSTILE: HOSTILE})
+    made = Built(task, built.model, c, chosen)
+    html = report_html(made, hostile, seen)
+    index = index_html([Entry(HOSTILE, HOSTILE, made, seen)], HOSTILE)
+    for text in (html, index):
+        found = Checked(text)
+        assert not {"script", "img"} & set(found.tags)
+        assert not any(name.startswith("on") for _, name, _ in found.attributes)
+
+
+def test_index_links_every_entry(made):
+    built, _, seen = made
+    html = index_html([Entry("one", "one/report.html", built, seen), Entry("two", "two/report.html", built)])
+    found = Checked(html)
+    assert [value for tag, name, value in found.attributes if (tag, name) == ("a", "href")] == [
+        "one/report.html",
+        "two/report.html",
+    ]
+    assert {float(built.certificate.bound), float(seen.err_sup)} <= {value for value, _ in found.data}
+
+
+def test_page_of_a_kernel_that_was_not_measured():
+    task = Essential(kernels=["exp(-0.3 * z)"], readout="0.5 * x1")
+    plans = plan(task, routes=["one-layer-lin"])
+    html = report_html(compile(task, best(plans)), plans)
+    Checked(html)
+    assert "Nothing was measured" in html and "exp(-0.3 * z)" in html
+
+
+def test_write_puts_the_same_page_beside_the_model(made, page, tmp_path):
+    write(made[0], tmp_path / "model", made[1], made[2])
+    assert (tmp_path / "model" / "report.html").read_text() == page

@@ -1,0 +1,36 @@
+"""The README's first lines do their job, and its snippets run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_first_twenty_lines_say_show_and_start():
+    first = "\n".join(README.splitlines()[:20])
+    assert "make demo" in first and "make test" in first
+    picture = re.search(r"!\[[^\]]+\]\(([^)]+)\)", first)
+    assert picture and (ROOT / picture.group(1)).is_file()
+
+
+def test_python_snippets_run():
+    snippets = re.findall(r"```python\n(.*?)```", README, re.S)
+    assert snippets
+    for snippet in snippets:
+        result = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith("met")
+
+
+def test_the_tree_names_what_is_there():
+    for name in re.findall(r"^  (\w+(?:/|\.py))", README, re.M):
+        assert (ROOT / "memloci" / name).exists(), name
+
+
+def test_the_map_names_what_is_there():
+    text = (ROOT / "docs" / "map.md").read_text()
+    for path in re.findall(r"`((?:memloci|tests)/[^`]+)`", text):
+        assert (ROOT / path).exists(), path
