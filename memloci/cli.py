@@ -118,14 +118,27 @@ def plan(
     route: Annotated[
         list[str] | None, typer.Option("--route", help="Look at this route only; may be repeated.")
     ] = None,
+    depth_table: Annotated[
+        bool,
+        typer.Option("--depth-table", help="Instead: layers against heads, bits and error for its lags."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Architectures that meet the tolerance, cheapest first, and for those that cannot, why."""
+    from memloci.planner.depth_table import depth_table as make_depth_table
     from memloci.planner.make_plan import plan as make_plans
     from memloci.report import plan_tables
     from memloci.tasks.load import load_task
 
     record = load_task(task)
+    if depth_table:
+        with _progress() as progress:
+            rows = make_depth_table(record, precision, progress=progress)
+        if as_json:
+            _print_json([row.to_dict() for row in rows])
+        else:
+            _print(plan_tables.depth_rows_table(task, precision, rows))
+        return
     with _progress() as progress:
         plans = make_plans(record, tolerance, precision, routes=route, progress=progress)
     if as_json:

@@ -4,7 +4,6 @@ task -> plan -> compile -> certify -> measure -> report
 """
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from memloci.model.transformer import Transformer
 from memloci.observer.sup_error import Measurement, measure
 from memloci.planner.make_plan import Plan, Plans, plan
 from memloci.planner.routes import Progress
+from memloci.specs import shorten
 from memloci.tasks.base import Task
 
 CERTIFICATE, REPORT = "certificate.json", "report.html"
@@ -91,29 +91,34 @@ def verify(directory: str | Path) -> Certificate:
 def disagreement(directory: str | Path, found: Certificate) -> str | None:
     """How the certificate on file differs from the one just computed; None if it does not.
 
-    The file is not trusted: it is only compared. Bounds may differ in the last digits, where branch and
-    bound stops; weights that were changed move them by more, or move their terms.
+    The file is not trusted: every field of it is compared. Bounds may differ in the last digits, where
+    branch and bound stops; weights that were changed move them by more, or move their terms.
     """
     try:
-        text = read_bytes(Path(directory) / CERTIFICATE, 2**24)
-        claimed = json.loads(text)
-        pairs = [
-            ("bound", claimed["bound"], found.bound),
-            ("exact_bound", claimed["exact_bound"], found.exact_bound),
-        ]
-        pairs += [("mass", claimed["mass"], found.mass)]
-        pairs += [
-            (term.name, claim["E"], term.E) for claim, term in zip(claimed["terms"], found.terms, strict=True)
-        ]
+        claimed = json.loads(read_bytes(Path(directory) / CERTIFICATE, 2**24))
     except BadInput as error:
         raise error.within(f"{directory}: {CERTIFICATE}") from None
-    except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{directory}: {CERTIFICATE} is not a certificate; compile again") from None
-    for name, claim, value in pairs:
-        claim = math.inf if claim is None else claim
-        if claim != value and not abs(claim - value) <= AGREEMENT * abs(value):
-            return f"the file claims {name} = {claim:.9g}, the weights give {float(value):.9g}"
-    return None
+    except (ValueError, RecursionError):
+        claimed = None
+    if not isinstance(claimed, dict) or not claimed.keys() >= {"bound", "terms"}:
+        raise BadInput(f"{directory}: {CERTIFICATE} is not a certificate; compile again")
+    return _difference("certificate", claimed, found.to_dict())
+
+
+def _difference(place: str, claim: Any, value: Any) -> str | None:
+    """The first place where a claim is not what the weights give."""
+    if isinstance(claim, dict) and isinstance(value, dict) and claim.keys() == value.keys():
+        parts = [(f"{place}.{key}", claim[key], value[key]) for key in value]
+    elif isinstance(claim, list) and isinstance(value, list) and len(claim) == len(value):
+        parts = [(f"{place}[{k}]", c, v) for k, (c, v) in enumerate(zip(claim, value, strict=True))]
+    else:
+        if claim == value:
+            return None
+        if isinstance(claim, int | float) and isinstance(value, int | float):
+            if abs(claim - value) <= AGREEMENT * abs(value):
+                return None
+        return f"the file claims {place} = {shorten(claim)}, the weights give {shorten(value)}"
+    return next((found for part in parts if (found := _difference(*part)) is not None), None)
 
 
 def _number(value: Any, directory: str | Path) -> float:

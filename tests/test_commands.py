@@ -87,9 +87,10 @@ def test_verify_catches_a_changed_weight(compiled, tmp_path, tensor):
 def test_a_forged_certificate_is_caught(compiled, tmp_path):
     where = copy_with(compiled[0], tmp_path / "forged", lambda tensors: None)
     certificate = json.loads((where / "certificate.json").read_text())
-    certificate["bound"] /= 2
-    (where / "certificate.json").write_text(json.dumps(certificate))
-    assert memloci("verify", where).returncode == 3
+    for key, forged in [("bound", certificate["bound"] / 2), ("bits", 3), ("bound_by_precision", {})]:
+        (where / "certificate.json").write_text(json.dumps({**certificate, key: forged}))
+        caught = memloci("verify", where)
+        assert caught.returncode == 3 and f"certificate.{key}" in caught.stdout
     (where / "certificate.json").write_text("{}")
     refused = memloci("verify", where)
     assert (

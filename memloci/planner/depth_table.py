@@ -6,13 +6,16 @@ A row is kept if no other has as few layers, as few heads and as small a bound.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from memloci.certifier.certificate import Proved
 from memloci.certifier.certify import certify
 from memloci.compiler.design_to_model import design_to_model
-from memloci.planner.make_plan import demand_of
+from memloci.errors import BadInput
+from memloci.planner.make_plan import PRECISIONS, demand_of
 from memloci.planner.routes import STEPS, Progress, depth
+from memloci.tasks.base import Task
 from memloci.tasks.fixed import Fixed
 
 HEADS = (1, 2, 4, 8, 16)
@@ -29,22 +32,30 @@ class Row:
     mass: float
     parameters: int
 
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "bound": float(self.bound), "exact_bound": float(self.exact_bound)}
+
     def beats(self, other: "Row") -> bool:
         mine, theirs = (self.layers, self.heads, self.bound), (other.layers, other.heads, other.bound)
         return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
 def depth_table(
-    lags: Sequence[int],
+    task: Task,
     precision: str,
     *,
     steps: Sequence[int] = STEPS,
     heads: Sequence[int] = HEADS,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """The Pareto front of depth for recalling these lags: (layers, heads per layer, bits, bound)."""
+    """The Pareto front of depth for recalling a task's lags: (layers, heads per layer, bits, bound)."""
     tell = progress or (lambda text, done: None)
-    task = Fixed(lags=list(lags), readout=[f"x{i + 1}" for i in range(len(lags))])
+    if not isinstance(task, Fixed):
+        raise BadInput(f"depth recalls fixed lags; this task has {task.kind} memories")
+    if precision not in PRECISIONS:
+        raise BadInput(f"precision {precision!r}: models are built in {' or '.join(PRECISIONS)}")
+    # The lags alone: what is computed from them costs the same in every row.
+    task = Fixed(lags=task.lags, readout=[f"x{i + 1}" for i in range(task.M)])
     demand = demand_of(task, 1e-3, precision)
     tries = [(step, H) for step in steps for H in (heads if step > 1 else (1,))]
     rows: list[Row] = []

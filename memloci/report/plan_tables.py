@@ -1,5 +1,6 @@
 """Plans and certificates as rows, for the terminal and for JSON."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
@@ -8,6 +9,7 @@ from rich.text import Text
 
 from memloci.certifier.certificate import Certificate
 from memloci.observer.sup_error import Measurement
+from memloci.planner.depth_table import Row
 from memloci.planner.make_plan import Plan, Plans
 from memloci.report.tables import number, plain_table
 
@@ -66,6 +68,24 @@ def plans_table(name: str, plans: Plans) -> Any:
     if not plans.met:
         parts.append(Text("no route meets the tolerance"))
     return Group(*parts)
+
+
+def depth_rows_table(name: str, precision: str, rows: Sequence[Row]) -> Any:
+    table = plain_table(f"{name}: what depth trades in {precision}")
+    for heading in ("shift", "layers", "heads", "bits", "bound", "exact", "mass", "weights"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            str(row.step),
+            str(row.layers),
+            str(row.heads),
+            str(row.bits or "-"),
+            _bound(row.bound),
+            _bound(row.exact_bound),
+            f"{row.mass:.2g}",
+            f"{row.parameters:,}",
+        )
+    return table
 
 
 def _bound(value: float) -> str:

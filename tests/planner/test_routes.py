@@ -6,6 +6,7 @@ import pytest
 
 from memloci.errors import BadInput
 from memloci.pipeline import compile, measure, plan
+from memloci.planner.depth_table import depth_table
 from memloci.planner.routes import ROUTES
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
@@ -87,6 +88,14 @@ def test_depth_shares_its_chain_among_lags():
     assert together.model.architecture.dim == alone.model.architecture.dim  # the other lags lie on the way
     assert together.certificate.mass == pytest.approx(alone.certificate.mass, rel=0.5)
     assert_sound(together)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_depth_table_of_lag_64_has_no_beaten_row(precision):
+    rows = depth_table(Fixed(lags=[64], readout="x1"), precision)
+    assert {row.layers for row in rows} >= {64, 32} and not any(a.beats(b) for a in rows for b in rows)
+    assert min(row.bound for row in rows) < 1e-3 and all(row.exact_bound <= row.bound for row in rows)
 
 
 @pytest.mark.slow
