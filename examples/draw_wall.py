@@ -3,7 +3,7 @@
     python examples/draw_wall.py --out docs/images/wall.png
 
 One layer of lin heads needs about 4 bits per lag, however many heads it has (proved). The certified bits of
-rotary heads (1 layer) and of lag-1 shifts (one layer per lag), compiled here, stay flat: 14 to 20 for the
+rotary heads (1 layer) and of lag-1 shifts (one layer per lag), compiled here, stay flat: 13 to 20 for the
 lags 2 to 32.
 """
 
