@@ -10,12 +10,15 @@ How `fit` works. Solved over all exponents (exchange.py), the heads that recall 
     q_j = tanh(j h)^2,   j = 0, 1, 2, ...       (lin; q = 0 is a shift by one lag)
 
 to three digits where we compared (lag 4 at mass 1e6), with a spacing h that depends on lag and mass. An
-observation, not a theorem: nothing proved rests on it. So `fit` searches h alone, then moves all exponents downhill (variable projection: for given exponents the coefficients solve a
-linear program, and its dual y gives the gradient
+observation, not a theorem: nothing proved rests on it. So `fit` searches h alone, then moves all exponents
+downhill (variable projection: for given exponents the coefficients solve a linear program, and its dual y
+gives the gradient
 
     dE/dbeta_h = -a_h sum_z y_z dw_h(z)/dbeta,   y = -sign r where r is not 0).
 
 Smooth kernels start from even ratios of 1/beta instead. Targets that are kernel sums already are exact.
+Exact coefficients of a mass that no float format could use (`_Far`) show the wall, and no model is built
+of them: there h is searched by least squares, and exponents stay where it puts them.
 Exponents are then rounded to the weights' precision, the coefficients solved anew, rounded too, and
 the error of exactly these numbers is proved by `residual_l1`. So rounding of weights is inside E_i;
 rounding while the model runs is not, and is about u * mass: `fit` minimises E + rounding * u * mass.
@@ -30,10 +33,10 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb, arb_mat, ctx
 
 from memloci.approx.exchange import Progress, Rows, beta_of, shift_exponent, theta_of
-from memloci.approx.l1_program import L1Fit, solve_l1
+from memloci.approx.l1_program import L1Fit, ridge_l2, solve_l1
 from memloci.approx.lower_bounds import check_budget
 from memloci.approx.residuals import residual_l1
 from memloci.approx.rpe import AbstractRPE, RpeName, as_rpe, to_arb
@@ -45,6 +48,7 @@ Precision: TypeAlias = Literal["exact", "float64", "float32", "bfloat16"]
 UNIT_ROUNDOFF = {"exact": 0.0, "float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8}
 SIGNIFICANT_BITS = {"float64": 53, "float32": 24, "bfloat16": 8}
 MAX_HEADS = 1024
+FAR_MASS = (1e31, 1e18)  # tuned, for up to 64 heads and more: linear programs would take minutes
 FAR = 1 << 20  # tuned: log heads are fitted on lags up to here, and beyond only in sum
 
 
@@ -100,13 +104,16 @@ def fit(
 
     Minimises E + rounding * u * mass for the weights' precision, within the budget `mass` if there is
     one (with `precision="exact"`, u = 0 and a budget is needed). `exponents` fixes them; `moves` bounds
-    the evaluations of their refinement (0: none).
+    the evaluations of their refinement (0: none). Exact recall of a lag t takes a budget of 2^(4 t) or so
+    (`chebyshev_mass` says); beyond `FAR_MASS` the fit is one of least squares, not the best in l1.
     """
     rpe = as_rpe(rpe)
     targets = (targets,) if isinstance(targets, AbstractTarget) else tuple(targets)
     price = _check(targets, heads, mass, precision, rounding)
     unit = UNIT_ROUNDOFF[precision]
     problem = _Problem(rpe, targets, mass, price, unit, bits or (256 if precision != "exact" else 384))
+    if precision == "exact" and _Far.serves(problem, heads):
+        problem = _Far(rpe, targets, mass, price, unit, bits or 0)
     own = _own_sum(problem) if exponents is None else None
     if own is not None and len(own[0]) <= heads:
         rows = [[_keep(a, precision) for a in row] for row in own[1]]
@@ -235,13 +242,51 @@ class _Problem:
         return total, slope
 
 
+class _Far(_Problem):
+    """Lags far behind the wall, in exact arithmetic: least squares, for which everything has a closed form.
+
+        sum_z w_i(z) w_j(z) = (1 - q_i)(1 - q_j) / (1 - q_i q_j)
+
+    The condition number is about mass^2 / error^2, and the residual cancels another factor of mass.
+    """
+
+    @staticmethod
+    def serves(problem: _Problem, heads: int) -> bool:
+        if problem.rpe.name != "lin" or not problem.lags_only:
+            return False
+        return problem.mass is not None and problem.mass > FAR_MASS[heads > 64]
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        assert self.mass is not None
+        self.bits = max(self.bits, 256 + 3 * max(0, math.ceil(math.log2(self.mass))))
+
+    def solve(self, exponents: Sequence[float], rows: Rows, rtol: float = 1e-5) -> list[L1Fit]:
+        """The fits of least squares, and their l1 error on the lags that the rows cover."""
+        assert self.mass is not None
+        with ctx.workprec(self.bits):
+            beta = [arb(b) for b in exponents]
+            q = [(-b).exp() for b in beta]
+            gram = arb_mat([[(1 - x) * (1 - y) / (1 - x * y) for y in q] for x in q]).mid()
+            fits = []
+            for target in self.targets:
+                assert isinstance(target, SingleLag)
+                against = [self.rpe.kernel_arb(b, target.lag) for b in beta]
+                a = ridge_l2(gram, against, mass=self.mass, halvings=5 if rtol >= 1e-3 else 12)
+                r = self.rpe.mixture_arb(a, beta, rows.edges[-1])
+                r[target.lag - 1] -= 1
+                error = float(sum((abs(value) for value in r), arb(0)).mid())
+                fits.append(L1Fit(a, [], arb(0), error, math.inf, 0))
+        return fits
+
+
 # -- exponents ----------------------------------------------------------------------------------------
 
 
 def _choose(problem: _Problem, heads: int, moves: int, progress: Progress | None) -> list[float]:
     spread = _tanh_spread if problem.lags_only else _even_spread
     thetas = spread(problem, heads, progress)
-    if moves:
+    if moves and not isinstance(problem, _Far):
         thetas = _descend(problem, thetas, moves, progress)
     return [beta_of(problem.rpe, t) for t in thetas]
 
@@ -293,7 +338,7 @@ def _tanh_spread(problem: _Problem, heads: int, progress: Progress | None) -> li
             tried[h] = 2e-4 * len(thetas(h)) + sum(math.log(problem.value(f)) for f in fits)
         return tried[h]
 
-    few = heads > 64  # each program takes seconds
+    few = heads > 64 and not isinstance(problem, _Far)  # each program takes seconds
     coarse = list(np.geomspace(min(0.5, 0.8 / heads), 0.5 if few else 0.9, 6 if few else 10))
     best = min(coarse, key=value)
     ratio = coarse[1] / coarse[0]

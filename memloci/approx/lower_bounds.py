@@ -85,7 +85,8 @@ def lower_bound(
     alone = alone or max(32, 2 * target.start)
     last = max(last or 200, alone + 2)
     rows = Rows.up_to(last, alone=alone, ratio=ratio)
-    slowest = -math.log(last) - 2 if rpe.name == "lin" else -6.0
+    # Slower heads differ little from the limit, e^-5; with e^-2 |f| rose by a fifth beyond the dictionary.
+    slowest = -math.log(last) - 5 if rpe.name == "lin" else -6.0
     proposal = exchange(
         rpe,
         target,

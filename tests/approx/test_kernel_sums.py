@@ -1,5 +1,6 @@
 """Fits: what they promise is proved, and good enough for the memories that need them."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from flint import arb
 
 from memloci.approx.kernel_sums import KernelSum, fit, kernel_sum, pareto, round_to, sweep
+from memloci.approx.lower_bounds import chebyshev_mass
 from memloci.approx.residuals import residual_l1
 from memloci.approx.targets import Exponential, Generic, Power, SingleLag, Sum
 from memloci.errors import BadInput
@@ -103,6 +105,37 @@ def test_exact_coefficients_are_fractions():
 def test_a_far_lag_in_extended_precision():
     found = fit("lin", SingleLag(20), 64, mass=1e30, precision="exact", moves=0, bits=512)
     assert found.error < 0.05 and found.bits > 90
+
+
+def assert_far_behind_the_wall(lag: int, heads: int, mass: float, needed: float):
+    told = []
+    found = fit(
+        "lin",
+        [SingleLag(lag)],
+        heads,
+        mass=mass,
+        precision="exact",
+        progress=lambda stage, part: told.append(part),
+    )
+    check(found)
+    assert found.error < needed and found.mass <= mass and len(told) > 10
+    assert math.log2(found.mass) >= chebyshev_mass(lag, found.error).log2
+    assert found.bits > 4 * lag
+
+
+def test_half_way_to_the_farthest_lag_in_extended_precision():
+    assert_far_behind_the_wall(32, 64, 1e48, 0.02)
+
+
+@pytest.mark.slow
+def test_the_farthest_lag_in_extended_precision():
+    # 2^332 of mass and 347 bits; 0.00004 in 20 seconds.
+    assert_far_behind_the_wall(64, 128, 1e100, 1e-3)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 24])
+def test_too_few_heads_for_a_far_lag_do_no_harm(heads):
+    assert fit("lin", SingleLag(64), heads, mass=1e90, precision="exact").error <= 1 + 1e-6
 
 
 def test_the_pareto_front_has_no_beaten_fit():
