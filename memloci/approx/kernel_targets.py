@@ -11,7 +11,8 @@ from typing import Any
 
 from flint import arb
 
-from memloci.approx.targets import AbstractTarget, Exponential, Generic, Power, Sum
+from memloci.approx.rpe import AbstractRPE
+from memloci.approx.targets import AbstractTarget, Exponential, Generic, Power, Spectrum, Sum
 from memloci.errors import BadInput
 from memloci.expressions.parse import Apply, Constant, Expression, Variable
 from memloci.tasks.essential import NORM_LAGS, Essential
@@ -49,11 +50,51 @@ def _falling(C: float, a: float, b: float) -> tuple[float, float, float]:
     return C * float((arb(a) * arb(peak).log() - arb(a)).exp().upper()) * (1 + 1e-9), 0.0, b / 2
 
 
+@dataclasses.dataclass(frozen=True)
+class _Scaled(AbstractTarget):
+    """c rho, where c and the factor of rho multiply to no float."""
+
+    rho: AbstractTarget
+    c: float
+
+    @property
+    def label(self) -> str:
+        return f"{self.c:g} {self.rho.label}"
+
+    def value(self, z: int) -> arb:
+        return self.c * self.rho.value(z)
+
+    def tail_bound(self, n: int) -> arb:
+        return abs(self.c) * self.rho.tail_bound(n)
+
+    def tail_sum(self, n: int) -> arb:
+        return self.c * self.rho.tail_sum(n)
+
+    def spectrum(self, rpe: AbstractRPE) -> Spectrum | None:
+        own = self.rho.spectrum(rpe)
+        if own is None:
+            return None
+        times_c = lambda terms: tuple((nu, self.c * a) for nu, a in terms)
+        return Spectrum(times_c(own.exponentials), times_c(own.powers))
+
+    @property
+    def start(self) -> int:
+        return self.rho.start
+
+    def tail_is_signed(self) -> bool:
+        return self.rho.tail_is_signed()
+
+
 def scaled(target: AbstractTarget, c: float) -> AbstractTarget:
     """c rho, for c != 0."""
     match target:
         case Power() | Exponential():
-            return dataclasses.replace(target, c=_exact_product(target.c, c))
+            try:
+                return dataclasses.replace(target, c=_exact_product(target.c, c))
+            except BadInput:  # a product of two floats often is none; balls hold it
+                return _Scaled(target, c)
+        case _Scaled():
+            return _Scaled(target, c)
         case Sum():
             return Sum(tuple(scaled(part, c) for part in target.parts))
         case Generic():

@@ -2,15 +2,18 @@
 
     w_h(z) = e^{position_h(z)} / sum_{z'} e^{position_h(z')},     K = sum_h g_h w_h
 
-`SumKernels` (lin, log) keeps exponents: K may cancel by many digits, so its l1 norms come from
-approx/residuals.py. `PeakKernels` (rope, t5 over a window) keeps of each head its peak and what lies
-beside it: K - target is bounded by the peaks' mismatch plus all that lies beside them.
-Both enclose in Arb. `weight_error` and `sum_error` are the rounding model of rounding.py for one head.
+| kernels | heads | kept of a head | ||K - target||_1 |
+|---|---|---|---|
+| `SumKernels` | lin, log | its exponent | approx/residuals.py, for K may cancel by many digits |
+| `PeakKernels` | rope, t5, sharp | its peak, and what lies beside it | the peaks' mismatch, and all beside them |
+| `TableKernels` | rope, t5, any | every weight of the window | term by term, and the target's tail |
+
+All enclose in Arb. `weight_error` and `sum_error` are the rounding model of rounding.py for one head.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +23,7 @@ from flint import arb, arb_mat
 from memloci.approx.residuals import residual_l1
 from memloci.approx.rpe import LIN, LOG, AbstractRPE
 from memloci.approx.targets import AbstractTarget, Spectrum
-from memloci.certifier.rounding import LARGEST_LOG_SLOPE, LENGTH, LIBRARY, ZETA, Format, gamma, times
+from memloci.certifier.rounding import LARGEST_LOG_SLOPE, LENGTH, LIBRARY, ZETA, Format, Numbers, gamma, times
 from memloci.errors import BadInput
 from memloci.model.attention import Attention
 from memloci.model.encodings import T5, Lin, Log, Rope
@@ -28,6 +31,8 @@ from memloci.model.encodings import T5, Lin, Log, Rope
 PROBE = 2_048  # lags looked at for taps; a tap that is not found becomes part of the error
 TAP = 1e-2  # relative size of a tap
 MOST_TAPS = 16
+SHARP = 1e-9  # what may lie beside a peak that is taken for the whole head: below the roundings of float32
+LONGEST_TABLE = 4_096  # windows that are kept lag by lag
 # A running sum of running sums, k of whose terms are large: an addition joins two operands with large terms
 # at most k - 1 times. Any other errs by no more than its operand of small terms alone. Per unit of small
 # terms: 1 in its running sum, which is then 2 at most, 2 when that is added to others, which are then 4 at
@@ -126,9 +131,7 @@ class SumKernels(HeadKernels):
         return np.asarray(g) @ self.rpe.kernel(self.p.astype(float), np.arange(1.0, n + 1.0))
 
     def tap_lags(self, g: Sequence[arb]) -> list[int]:
-        K = np.abs(self.sample([float(x.mid()) for x in g], PROBE))
-        order = np.argsort(-K, kind="stable")[:MOST_TAPS]
-        return sorted(int(z) + 1 for z in order if K[z] >= TAP * K[order[0]] and K[z] > 0)
+        return _largest(self.sample([float(x.mid()) for x in g], PROBE))
 
     def residual(self, g: Sequence[arb], target: AbstractTarget) -> arb:
         return residual_l1(self.rpe, [float(p) for p in self.p], list(g), target)
@@ -178,7 +181,9 @@ class SumKernels(HeadKernels):
                 error = np.expm1(b) * (1 + gained) + gained
             exists = (p * (1 - 2 * u) >= precision.least) & (2 * p < precision.most)
         else:
-            error = self._mass_beyond(0, u, stored) - 1
+            # sum_z w(z) z^a = zeta(p - a) / zeta(p) <= e^{a / (p - a - 1)}, because (s - 1) zeta(s) grows.
+            room = np.where(p - a > 1, p - a - 1, 1.0)
+            error = np.where(p - a > 1, np.expm1(b + (1 + stored) * a / room), math.inf)
             exists = p <= LARGEST_LOG_SLOPE
         return np.where(exists, error, math.inf) + 3 * self.lags * precision.least
 
@@ -196,18 +201,32 @@ class SumKernels(HeadKernels):
         return np.min(errors, axis=0) * (1 + 1e-9)
 
 
+def _largest(K: np.ndarray) -> list[int]:
+    """The lags of the largest |K|."""
+    K = np.abs(K)
+    order = np.argsort(-K, kind="stable")[:MOST_TAPS]
+    return sorted(int(z) + 1 for z in order if K[z] >= TAP * K[order[0]] and K[z] > 0)
+
+
 @dataclass(frozen=True)
 class Logits:
-    """How far a computed logit can be from the exact one."""
+    """How far a computed logit, less the largest one, can be from the exact one: per lag, or for all."""
 
-    size: float  # `count` roundings of this size
+    size: Numbers  # `count` roundings of this size
     count: float
-    stored_size: float  # of the numbers that make it, `stored_count` roundings when they are stored
+    stored_size: Numbers  # of the numbers that make it, `stored_count` roundings when they are stored
     stored_count: float
 
-    def error(self, u: float, stored: bool) -> float:
+    def error(self, u: float, stored: bool) -> Numbers:
         moved = stored * self.stored_size * float(gamma(self.stored_count, u))
-        return (self.size + 2 * moved) * float(gamma(self.count, u)) + moved + 1e-30  # that, for underflow
+        # 2 moved: of this logit and of the largest one. 1e-30, for underflow.
+        return (self.size + 2 * float(np.max(moved))) * float(gamma(self.count, u)) + moved + 1e-30
+
+    @property
+    def largest(self) -> "Logits":
+        return Logits(
+            float(np.max(self.size)), self.count, float(np.max(self.stored_size)), self.stored_count
+        )
 
 
 @dataclass(frozen=True)
@@ -260,7 +279,7 @@ class PeakKernels(HeadKernels):
     def _beside(self, u: float, stored: bool) -> np.ndarray:
         """The computed weights beside the peak, summed: logit errors act on them alone, because the peak's
         own computed logit is the one that all are compared with."""
-        excess = [min(2.0 * peak.logits.error(u, stored), 700.0) for peak in self.peaks]
+        excess = [min(2.0 * float(peak.logits.error(u, stored)), 700.0) for peak in self.peaks]
         beside = [
             float(peak.beside.upper()) * math.exp(e) for peak, e in zip(self.peaks, excess, strict=True)
         ]
@@ -285,6 +304,113 @@ class PeakKernels(HeadKernels):
         return self._adding(precision.u, stored) * (1 + self.weight_error(precision, stored))
 
 
+@dataclass(frozen=True)
+class TableKernels(HeadKernels):
+    """Every weight of every head: w_h(z) = e^{l(z)} / sum_z' e^{l(z')}, z <= window.
+
+    Rounding. The model takes e(z) = exp(l(z) - anchor) with one anchor for all lags, so the anchor cancels:
+    the computed e(z) is e(z) (1 + a(z)), |a| <= A(z) = e^{logit error} (1 + LIBRARY u) - 1, or below `least`.
+    With the sum over the window off by a factor 1 + c, |c| <= G, and mean(A) = sum_z w(z) A(z),
+
+        computed w(z) / w(z) = (1 + a(z)) (1 + 2 u) / ((1 + mean(a)) (1 + c))
+        sum_z |computed w(z) - w(z)| <= (2 mean(A) + 2 u + G + ...) / ((1 - mean(A)) (1 - G))
+
+    A lag with a large logit error costs only as much as its weight.
+    """
+
+    w: tuple[tuple[arb, ...], ...]  # (H, window)
+    logits: tuple[Logits, ...]
+
+    @property
+    def H(self) -> int:  # type: ignore[override]
+        return len(self.w)
+
+    @property
+    def window(self) -> int:
+        return len(self.w[0])
+
+    @property
+    def lags(self) -> float:
+        return float(self.window)
+
+    @cached_property
+    def _above(self) -> np.ndarray:
+        """The weights in float64, from above; none underflows, so that a large error of it counts."""
+        return np.array([[max(float(x.upper()), 1e-300) for x in row] for row in self.w]) * (1 + 1e-12)
+
+    @cached_property
+    def _floats(self) -> np.ndarray:
+        return np.array([[float(x.mid()) for x in row] for row in self.w])
+
+    def value(self, g: Sequence[arb], z: int) -> arb:
+        if z > self.window:
+            return arb(0)
+        return sum((g_h * row[z - 1] for g_h, row in zip(g, self.w, strict=True)), arb(0))
+
+    def sample(self, g: Sequence[float], n: int) -> np.ndarray:
+        K = np.zeros(n)
+        m = min(n, self.window)
+        K[:m] = np.asarray(g) @ self._floats[:, :m]
+        return K
+
+    def tap_lags(self, g: Sequence[arb]) -> list[int]:
+        return _largest(self.sample([float(x.mid()) for x in g], self.window))
+
+    def residual(self, g: Sequence[arb], target: AbstractTarget) -> arb:
+        used = [(g_h, row) for g_h, row in zip(g, self.w, strict=True) if not g_h.is_zero()]
+        total = _beyond(target, self.window)
+        for z in range(1, self.window + 1):
+            K = sum((g_h * row[z - 1] for g_h, row in used), arb(0))
+            total += abs(K - target.value(z))
+        return total
+
+    def _moved(self, u: float, stored: bool) -> tuple[np.ndarray, np.ndarray]:
+        """(A(z), mean(A)) per head; infinite where it says nothing."""
+        # Twice: a rotary logit and the anchor it is compared with are both of that size.
+        error = np.stack([np.broadcast_to(2.0 * l.error(u, stored), self.window) for l in self.logits])
+        A = np.expm1(np.minimum(error, 600.0)) * (1 + LIBRARY * u) + LIBRARY * u
+        mean = (self._above * A).sum(axis=1)
+        return A, np.where((error < 600.0).all(axis=1) & (mean < 0.5), mean, math.inf)
+
+    def _adding(self, u: float, stored: bool) -> np.ndarray:
+        """The rounding of a sum over the window, relative to the sum of sizes: the smallest of what few terms
+        allow, and what k large ones do with all others small."""
+        A, mean = self._moved(u, stored)
+        found = np.full(self.H, float(gamma(self.window - 1, u)))
+        for h in np.nonzero(np.isfinite(mean))[0]:
+            # 8 u, for the division: the weights are summed as well, with values
+            computed = np.sort(self._above[h] * (1 + A[h]) * (1 + 8 * u) / (1 - mean[h]))[::-1]
+            rest = np.append(np.cumsum(computed[::-1])[::-1][1:], 0.0)  # beside the k largest, k = 1, 2, ...
+            ku = u * np.arange(self.window)
+            few = ku < 0.5
+            found[h] = min(found[h], ((ku + SMALL * rest)[few] / (1 - ku[few])).min())
+        return found
+
+    def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
+        u, G = precision.u, self._adding(precision.u, stored)
+        _, mean = self._moved(u, stored)
+        known = np.isfinite(mean)
+        A = np.where(known, mean, 0.0)
+        room = np.where(G < 1, 1 - G, 1.0)
+        # 2 u for the division, which may be a product with the inverse; the rest is for u^2
+        moved = (2 * A + 2.5 * u * (1 + A) + G * (1 + A)) / ((1 - A) * room)
+        most = 1 + (1 + 2.5 * u) / room  # computed weights are parts of a computed whole
+        error = np.where(known, np.minimum(moved, most), most)
+        holds = [precision.holds(l.stored_size) for l in self.logits]
+        return np.where(np.array(holds) & (G < 1), error, math.inf) + 4 * self.lags * precision.least
+
+    def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
+        return times(self._adding(precision.u, stored), 1 + self.weight_error(precision, stored))
+
+
+def _beyond(target: AbstractTarget, n: int) -> arb:
+    """At least sum_{z>n} |target(z)|: what is known of oscillating tails is loose, so values come first."""
+    if isinstance(target, Taps):
+        return target.tail_bound(n)
+    values = (abs(target.value(z)) for z in range(n + 1, PROBE + 1))
+    return sum(values, target.tail_bound(max(n, PROBE)))
+
+
 def layer_kernels(attention: Attention) -> HeadKernels:
     """The kernels of a layer, or a refusal when its weights are not fixed kernels over lags."""
     heads = attention.heads
@@ -304,18 +430,40 @@ def layer_kernels(attention: Attention) -> HeadKernels:
     if past.stride != 1 or past.window is None:
         raise BadInput("certificates of rope and t5 heads need a window and stride 1")
     if isinstance(encoding, Rope):
-        return PeakKernels(tuple(_rope_peaks(encoding, past.window)), past.window)
+        return _window_kernels(_rope_logits(encoding, past.window), past.window)
     if isinstance(encoding, T5):
-        return PeakKernels(tuple(_t5_peaks(encoding, past.window)), past.window)
+        return _window_kernels(_t5_logits(encoding, past.window), past.window)
     raise BadInput(f"encoding {encoding.name!r} has no fixed kernel over lags")
 
 
-def _rope_peaks(encoding: Rope, window: int) -> list[Peak]:
+def _window_kernels(heads: Iterable[tuple[list[arb], Logits]], window: int) -> HeadKernels:
+    """Peaks say enough of sharp heads, and are all that is kept of long windows."""
+    peaks, tables = [], []
+    for logits, errors in heads:
+        peaks.append(_peak(logits, errors.largest))
+        if window <= LONGEST_TABLE:
+            tables.append((logits, errors))
+    if window > LONGEST_TABLE or all(peak.beside.upper() < SHARP for peak in peaks):
+        return PeakKernels(tuple(peaks), window)
+    return TableKernels(
+        tuple(_softmax(logits) for logits, _ in tables), tuple(errors for _, errors in tables)
+    )
+
+
+def _softmax(logits: list[arb]) -> tuple[arb, ...]:
+    anchor = max(logits, key=lambda x: float(x.mid())).mid()  # any exact number would do
+    e = [(x - anchor).exp() for x in logits]
+    total = sum(e, arb(0))
+    return tuple(x / total for x in e)
+
+
+def _rope_logits(encoding: Rope, window: int) -> Iterable[tuple[list[arb], Logits]]:
     turns, q, k = (np.asarray(part) for part in (encoding.turns, encoding.q, encoding.k))
-    return [_rope_peak(turns[h], q[h].astype(float), k[h].astype(float), window) for h in range(len(q))]
+    for h in range(len(q)):
+        yield _rope_head(turns[h], q[h].astype(float), k[h].astype(float), window)
 
 
-def _rope_peak(turns: np.ndarray, q: np.ndarray, k: np.ndarray, window: int) -> Peak:
+def _rope_head(turns: np.ndarray, q: np.ndarray, k: np.ndarray, window: int) -> tuple[list[arb], Logits]:
     """One head: logit(z) = sum_j C_j cos(omega_j z) + S_j sin(omega_j z), for all z at once.
 
     z = i m + j makes the logits one matrix product, by the addition theorems.
@@ -344,18 +492,15 @@ def _rope_peak(turns: np.ndarray, q: np.ndarray, k: np.ndarray, window: int) -> 
     size = float(sum(absolute, arb(0)).upper()) * (1 + 1e-12)
     # theta carries 3 roundings of up to pi, cos and sin the library's, the coefficients 3, the sums 2 f,
     # and the difference to the anchor 1.
-    return _peak(logits, Logits(size, 10 + LIBRARY + 3 + 2 * f + 1, size, 2))
+    return logits, Logits(size, 10 + LIBRARY + 3 + 2 * f + 1, size, 2)
 
 
-def _t5_peaks(encoding: T5, window: int) -> list[Peak]:
+def _t5_logits(encoding: T5, window: int) -> Iterable[tuple[list[arb], Logits]]:
     starts = np.asarray(encoding.starts)
     bucket = np.searchsorted(starts, np.arange(1, window + 1), side="right") - 1
-    table = np.asarray(encoding.table, dtype=float)
-    peaks = []
-    for row in table:
-        logits = [arb(float(row[b])) for b in bucket]
-        peaks.append(_peak(logits, Logits(float(np.ptp(row)), 1, float(np.abs(row).max()), 1)))
-    return peaks
+    for row in np.asarray(encoding.table, dtype=float)[:, bucket]:
+        # The table is exact, but for its storage; the difference to the anchor is rounded.
+        yield [arb(float(x)) for x in row], Logits(row.max() - row, 1, np.abs(row), 1)
 
 
 def _peak(logits: list[arb], errors: Logits) -> Peak:

@@ -45,7 +45,7 @@ class Format:
 
     def has_number_in(self, piece: Interval) -> bool:
         """Some number of this format lies in the piece."""
-        if piece.contains(0.0):
+        if piece.contains(0.0) or not self.u:
             return True
         near, far = sorted((abs(piece.lo), abs(piece.hi)))
         step = math.ldexp(self.u, math.frexp(near)[1])  # the spacing of the format just above `near`
@@ -60,7 +60,7 @@ FORMATS = {
 UNIT = {name: precision.u for name, precision in FORMATS.items()}
 LIBRARY = 8.0
 ZETA = 64.0
-LARGEST_LOG_SLOPE = 1e3  # zeta(p) of the model overflows inside for larger p, first in float32
+LARGEST_LOG_SLOPE = 1e9  # z^-p is 0 beyond lag 1 long before; much later balls of zeta(p, n) are not finite
 LENGTH = 2.0**31  # positions are 32-bit integers
 SLACK = 1 + 1e-9
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from memloci.model.architecture import Architecture
 from memloci.model.transformer import Transformer, require_precision
-from memloci.planner.design import Bucket, Decay, Design, Layer, Turn, output_slot
+from memloci.planner.design import Bucket, Decay, Design, Layer, Table, Turn, output_slot
 
 
 def design_to_model(design: Design) -> Transformer:
     """The Transformer of a design."""
     architecture = design.architecture()
-    model = _blank(architecture, len(design.channels), len(design.readout.b))
+    model = blank(architecture, len(design.channels), len(design.readout.b))
     dtype = np.dtype(architecture.precision)
     at = {slot: j for j, slot in enumerate(design.slots)}
     D, d = len(at), len(design.channels)
@@ -34,7 +34,7 @@ def design_to_model(design: Design) -> Transformer:
     return _fill_readout(model, design, at, dtype)
 
 
-def _blank(architecture: Architecture, channels: int, outputs: int) -> Transformer:
+def blank(architecture: Architecture, channels: int, outputs: int) -> Transformer:
     """A model of zeros; drawing random numbers only to overwrite them would take seconds to compile."""
     require_precision(architecture.precision)
     shapes = eqx.filter_eval_shape(lambda: Transformer(architecture, channels, outputs, key=jr.key(0)))
@@ -76,6 +76,9 @@ def _fill_kernels(model: Transformer, l: int, kernels: list, dtype: np.dtype) ->
         case Bucket():
             tables = jnp.stack([_bucket(x, model, dtype) for x in kernels])
             return eqx.tree_at(lambda m: encoding(m).table, model, tables)
+        case Table():
+            tables = jnp.stack([_table(x, model, dtype) for x in kernels])
+            return eqx.tree_at(lambda m: encoding(m).table, model, tables)
         case other:
             raise TypeError(f"no heads are built from {other!r}")
 
@@ -94,6 +97,12 @@ def _turn(kernel: Turn, dtype: np.dtype) -> tuple[jnp.ndarray, jnp.ndarray, jnp.
 def _bucket(kernel: Bucket, model: Transformer, dtype: np.dtype) -> jnp.ndarray:
     table = np.full(model.architecture.buckets, -kernel.c, dtype)
     table[kernel.lag - 1] = 0  # the first half of the buckets are the lags 1, 2, ... themselves
+    return jnp.asarray(table)
+
+
+def _table(kernel: Table, model: Transformer, dtype: np.dtype) -> jnp.ndarray:
+    table = np.full(model.architecture.buckets, min(kernel.logits), dtype)  # what lies beyond is never seen
+    table[: len(kernel.logits)] = kernel.logits
     return jnp.asarray(table)
 
 

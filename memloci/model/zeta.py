@@ -6,7 +6,9 @@
 The normaliser of a log head over an infinite past is zeta(p) = zeta(p, 1). JAX has a zeta function,
 but no derivative of it in p; this one is made of powers, so it has all of them.
 Assumed: p > 1 and a >= 1. Tuned: N and R; for p <= 60 the remainder is far below float64's rounding,
-because its coefficients grow only while u^-p is already negligible.
+because its coefficients grow only while u^-p is already negligible. Proved: beyond p = STEEP u all of the tail
+is below (1 + 16/a)^-p <= e^(-16 STEEP) of the first term, so its coefficients may stop growing there; they
+would overflow, and u^-p = 0 would not help.
 """
 
 from fractions import Fraction
@@ -17,6 +19,7 @@ import jax.numpy as jnp
 from memloci.arrays import Scalar
 
 N = 16
+STEEP = 32.0
 BERNOULLI = [(1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510)]
 COEFFICIENTS = [float(Fraction(*B) / factorial(2 * i)) for i, B in enumerate(BERNOULLI, start=1)]
 
@@ -30,10 +33,11 @@ def hurwitz(p: Scalar, a: Scalar) -> Scalar:
     """zeta(p, a) = sum_{j>=0} (a + j)^-p for p > 1, a >= 1."""
     u = a + N
     tail = u / (p - 1) + 0.5
-    rising = p / u  # p (p+1) ... (p+2i-2) / u^(2i-1)
+    s = jnp.minimum(p, STEEP * u)
+    rising = s / u  # p (p+1) ... (p+2i-2) / u^(2i-1)
     for i, c in enumerate(COEFFICIENTS, start=1):
         tail = tail + c * rising
-        rising = rising * ((p + (2 * i - 1)) / u) * ((p + 2 * i) / u)
+        rising = rising * ((s + (2 * i - 1)) / u) * ((s + 2 * i) / u)
     total = tail * u**-p
     for j in reversed(range(N)):  # the smallest terms first
         total = total + (a + j) ** -p

@@ -36,7 +36,14 @@ class Bucket:
     c: float
 
 
-Kernel = Decay | Turn | Bucket
+@dataclass(frozen=True)
+class Table:
+    """A t5 head with any kernel over the lags 1, 2, ..., each a bucket of its own: w(z) = e^{logits[z-1]} / sum."""
+
+    logits: tuple[float, ...]
+
+
+Kernel = Decay | Turn | Bucket | Table
 
 
 @dataclass(frozen=True)

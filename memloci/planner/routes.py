@@ -6,6 +6,7 @@
 | depth | farthest lag / step | heads of one short shift | rounding adds up over layers |
 | rotary | 1 | one per memory | the window, a power of 2 |
 | t5 | 1 | one per memory | one bucket per lag, up to 2,048 |
+| bias-table | 1 | two per kernel | the same, and the kernel's tail beyond |
 
 A route takes a `Demand` and returns a design, or raises `Obstacle` with a proved reason where there is
 one. How good the design is, the certificate says: a route only proposes.
@@ -16,17 +17,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+import numpy as np
+from flint import ctx
+
 from memloci.approx.kernel_sums import KernelSum, fit
 from memloci.approx.lower_bounds import chebyshev_mass, lower_bound
 from memloci.approx.ridge_sums import RidgeSum
+from memloci.approx.rpe import as_rpe
 from memloci.approx.targets import AbstractTarget, SingleLag
 from memloci.certifier.rounding import UNIT
 from memloci.model.architecture import MAX_LAG
-from memloci.planner.design import Bucket, Decay, Design, Kernel, Layer, Move, Turn, shifted
+from memloci.planner.design import Bucket, Decay, Design, Kernel, Layer, Move, Table, Turn, shifted
 
 ROUNDING = 64.0  # tuned: what a unit of mass costs in roundoffs, when heads are chosen
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 STEPS = (1, 2, 3, 4)  # shifts per layer that depth tries
+LONGEST = 2_048  # lags with a bucket of their own: half of the most buckets that are built
 
 Progress = Callable[[str, float], None]  # what is being done, and the part of the work before it
 
@@ -125,8 +131,32 @@ def _refuse_beyond_the_wall(rpe: str, lag: int, demand: Demand, enough: float, w
     )
 
 
+def _refuse_kernels_beyond_reach(rpe: str, target: AbstractTarget, demand: Demand, enough: float) -> None:
+    """A kernel has a floor too: e^(-b z) in log heads, or one that rings. A second, where fits take minutes.
+
+    At one rounding of the mass, less than a certificate charges, so nothing that could be met is refused.
+    One head pays no price (`_paid`), but weights that sum to 1 keep its mass below ||rho||_1 + enough.
+    """
+    if isinstance(target, SingleLag) or enough >= float(target.norm().lower()):
+        return
+    spectrum = target.spectrum(as_rpe(rpe))  # type: ignore[arg-type]
+    if spectrum is not None and not spectrum.powers:  # it is a sum of heads already
+        return
+    demand.say(f"{rpe}, {target.label}: the least that any heads leave")
+    quick = {"bits": 128, "alone": 24, "last": 100, "ratio": 1.3, "rounds": 3}  # tuned: weaker, not less true
+    floor = lower_bound(rpe, target, price=demand.u, **quick)  # type: ignore[arg-type]
+    if floor.error - demand.u * (float(target.norm().upper()) + enough) <= enough:
+        return
+    raise Obstacle(
+        f"{target.label} in one {rpe} layer to within {enough:.2g}: at one rounding of the mass in "
+        f"{demand.precision}, no heads leave less than {floor.error:.2g}, however many (proved)"
+    )
+
+
 def fewest_heads(rpe: str, targets: Sequence[AbstractTarget], demand: Demand, enough: float) -> KernelSum:
     """The smallest of HEADS whose error, with what rounding will cost, is `enough`; else the best found."""
+    for target in targets:
+        _refuse_kernels_beyond_reach(rpe, target, demand, enough)
 
     @cache
     def found(heads: int) -> KernelSum:
@@ -222,7 +252,7 @@ def t5(demand: Demand) -> Design:
     """One head per memory: a bias that singles out the bucket of its lag."""
     lags = demand.lags
     buckets = max(32, 2 * lags[-1])
-    if buckets > 4096:
+    if buckets > 2 * LONGEST:
         raise Obstacle(
             f"lag {lags[-1]:,} needs a bucket of its own, so {buckets:,} buckets; at most 4,096 are built"
         )
@@ -253,10 +283,86 @@ def _one_head_per_lag(
     return demand.design(route, why, [layer], holds, encoding, window, buckets)
 
 
+# -- bias tables ------------------------------------------------------------------------------------------
+
+
+def bias_table(demand: Demand) -> Design:
+    """rho = ||rho+||_1 w+ - ||rho-||_1 w-: a head for each sign, whose biases are the kernel's logarithms.
+
+    Heads do not cancel, so the mass is ||rho||_1 and there is no wall: what is left is the tail beyond the
+    window, and rounding, about 2 u per lag of it. Parameters grow with the window. The gallery's oscillating
+    kernels, asked for 1e-3 (certified errors; no number of bits saves those lin heads):
+
+    | task | route | precision | heads | parameters | mass | error |
+    |---|---|---|---|---|---|---|
+    | ringing | one-layer-lin | float32 | 8 | 47 | 2.4e4 | 3.5 |
+    | | one-layer-lin | float64 | 24 | 127 | 2.5e12 | 0.92 |
+    | | bias-table | float32 | 2 | 371 | 5.6 | 7.7e-4 |
+    | morlet | one-layer-lin | float32 | 8 | 47 | 2.7e3 | 6.4 |
+    | | bias-table | float32 | 2 | 139 | 6.1 | 4.5e-4 |
+    """
+    targets = list(dict.fromkeys(target for _, _, target in demand.memories))
+    if not targets:
+        raise Obstacle("nothing is recalled")
+    for target in targets:
+        if isinstance(target, SingleLag):
+            raise Obstacle(f"{target.label} needs no table: route t5 does that with one head")
+    demand.say("the kernels, lag by lag")
+    kernels = [_values(target) for target in targets]
+    window = max(_window(*pair, demand) for pair in zip(targets, kernels, strict=True))
+    heads: list[Table] = []
+    alphas: list[dict[int, float]] = []  # per kernel, head -> alpha
+    for rho in kernels:
+        alphas.append({})
+        for sign in (1.0, -1.0):
+            part = np.maximum(sign * rho[:window], 0.0)
+            if part.any():
+                alphas[-1][len(heads)] = sign * float(part.sum())
+                heads.append(Table(_logarithms(part, 32.0 if demand.precision == "float32" else 64.0)))
+    if not heads:
+        raise Obstacle("its kernels are 0 at every lag")
+    moves = tuple(
+        Move(channel, name, tuple(alphas[targets.index(target)].get(h, 0.0) for h in range(len(heads))))
+        for name, channel, target in demand.memories
+    )
+    why = f"{len(heads)} table{'s' if len(heads) > 1 else ''} of {window:,} biases, one per lag"
+    layer, holds = Layer(tuple(heads), moves), {name: name for name, _, _ in demand.memories}
+    return demand.design("bias-table", why, [layer], holds, "t5", window, 2 * window)
+
+
+def _values(target: AbstractTarget) -> np.ndarray:
+    """rho(1), rho(2), ... in float64; in balls of 128 bits first, for kernels that are differences."""
+    with ctx.workprec(128):
+        return np.array([float(target.value(z).mid()) for z in range(1, LONGEST + 1)])
+
+
+def _window(target: AbstractTarget, rho: np.ndarray, demand: Demand) -> int:
+    """The fewest lags whose tail, with what rounding will cost, is small enough; else the best number."""
+    size = np.abs(rho)
+    beyond = float(target.tail_bound(LONGEST).upper())
+    if not beyond <= demand.E_attn:
+        raise Obstacle(
+            f"beyond lag {LONGEST:,} the norm of {target.label} is up to {beyond:.2g}, more than the "
+            f"{demand.E_attn:.2g} that it may be wrong by; at most {LONGEST:,} lags have a bucket of their own"
+        )
+    n = np.arange(2, LONGEST + 1)
+    tail = beyond + np.append(np.cumsum(size[::-1])[::-1], 0.0)[n]
+    paid = tail + (2.0 * n + ROUNDING) * demand.u * (size.sum() + beyond)
+    enough = np.nonzero(paid <= demand.E_attn)[0]
+    return int(n[enough[0] if len(enough) else paid.argmin()])
+
+
+def _logarithms(part: np.ndarray, c: float) -> tuple[float, ...]:
+    """log rho, 0 at its largest; -c where rho is 0, so that those lags weigh e^-c, below the roundoff."""
+    with np.errstate(divide="ignore"):
+        return tuple(map(float, np.maximum(np.log(part / part.max()), -c)))
+
+
 ROUTES: dict[str, Callable[[Demand], Design]] = {
     "one-layer-lin": lambda demand: one_layer(demand, "lin"),
     "one-layer-log": lambda demand: one_layer(demand, "log"),
     "rotary": rotary,
     "t5": t5,
+    "bias-table": bias_table,
     **{f"depth-{step}": (lambda demand, step=step: depth(demand, step)) for step in STEPS},
 }

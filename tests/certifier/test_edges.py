@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from flint import arb
 
-from memloci.approx.kernel_targets import kernel_target, norm_above
+from memloci.approx.kernel_targets import kernel_target, norm_above, scaled
+from memloci.approx.targets import Exponential
 from memloci.certifier.certify import certify
 from memloci.certifier.kernels import Logits, _peak
 from memloci.certifier.rounding import FORMATS, LARGEST_LOG_SLOPE, UNIT, ZETA, Format
@@ -19,13 +20,16 @@ from memloci.model.architecture import Architecture
 from memloci.model.transformer import Transformer
 from memloci.model.zeta import zeta
 from memloci.observer.sup_error import measure
+from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
 
 LAG_1 = Fixed(lags=[1], readout="x1")
 
 
-def recall(p=None, *, E=1.0, V=1.0, O=1.0, U=1.0, precision="float32", task=LAG_1, table=None, **changes):
+def recall(
+    p=None, *, E=1.0, V=1.0, O=1.0, U=1.0, precision="float32", task: Task = LAG_1, table=None, **changes
+):
     """y_t = U O V E sum_z w(z) x_{t-z}, with one head."""
     fields = {"layers": 1, "heads": 1, "width": 0, "attention": "dpf", "normalisation": "infinite", "dim": 2}
     architecture = Architecture(**{**fields, "value_dim": 1, "precision": precision, **changes})
@@ -78,10 +82,17 @@ def test_an_ffn_that_adds_nothing_may_still_overflow():
     assert np.isnan(seen(model, LAG_1, np.ones((3, 1)))) and certify(model, LAG_1).bound == math.inf
 
 
-@pytest.mark.parametrize("p", [1e5, 1e7])
-def test_a_normaliser_that_overflows_proves_nothing(p):
-    model = recall(p, encoding="log")
-    assert np.isnan(seen(model, LAG_1, np.ones((3, 1)))) and certify(model, LAG_1).bound == math.inf
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("p", [1e3, 1e5, LARGEST_LOG_SLOPE])
+def test_a_log_head_as_steep_as_allowed_is_lag_one(p, precision):
+    model = recall(p, encoding="log", precision=precision)
+    bound = certify(model, LAG_1).bound
+    assert seen(model, LAG_1, np.random.default_rng(0).uniform(-1, 1, (50, 1))) <= bound
+    assert bound < 200 * UNIT[precision] + 2e-9  # the room that ratios of zeta in float64 are given
+
+
+def test_steeper_log_heads_prove_nothing():
+    assert certify(recall(2 * LARGEST_LOG_SLOPE, encoding="log"), LAG_1).bound == math.inf
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -157,6 +168,17 @@ def test_symbols_between_the_numbers_of_a_precision_are_rounded():
     assert certify(model, exact).bound < 1e-13  # what branch and bound leaves; the symbols add nothing
 
 
+def test_measured_tokens_stay_in_the_alphabet():
+    """Also where a model errs by nothing: here where(x0 > 0, 1, 0), which 0 would show to be a ramp."""
+    channels = [{"name": "x", "values": [-1, 0.5]}]
+    task = Fixed(lags=[1], readout="(x0 + 1) / 1.5", channels=channels)
+    exact = Fixed(lags=[1], readout="x0", channels=channels)
+    model = eqx.tree_at(lambda m: m.W_U, recall(50.0, task=exact), jnp.asarray([[1.0, 0.0]], "float32"))
+    for one in (task, exact):
+        worst = measure(model, one, key=jr.key(0), sequences=2, length=8).worst_input
+        assert set(worst.ravel().tolist()) <= {-1.0, 0.5}
+
+
 def test_measured_tokens_stay_in_the_range():
     task = Fixed(lags=[1], readout="x1", channels=[{"name": "x", "range": [-0.1, 0.1]}])
     worst = measure(recall(0.5, task=task), task, key=jr.key(0), sequences=2, length=8).worst_input
@@ -223,6 +245,19 @@ def test_sums_of_running_sums_in_bfloat16_are_within_their_error():
                         part = part + x
                     total = total + part
                 assert abs(float(total) - w.astype(float).sum()) <= bound
+
+
+def test_factors_need_not_multiply_to_a_float():
+    """0.1 * 0.3 is no float64 number, and a readout of a kernel is certified all the same."""
+    tenth = scaled(Exponential(0.7, 0.3), 0.1)
+    assert abs(tenth.value(2) - arb(0.1) * arb(0.3) * (-arb(0.7) * 2).exp()) < 1e-15
+    assert abs(tenth.tail_sum(4) - arb(0.1) * Exponential(0.7, 0.3).tail_sum(4)) < 1e-15
+    assert scaled(tenth, -2.0).tail_bound(0).overlaps(-scaled(tenth, -2.0).tail_sum(0))
+    task = Essential(kernels=["0.3 * exp(-0.7 * z)"], readout="0.1 * x1")
+    model = recall(0.7, O=0.3 / math.expm1(0.7), U=0.1, precision="float64", task=task)
+    certificate = certify(model, task)
+    assert certificate.bound < 1e-12
+    assert measure(model, task, key=jr.key(0), sequences=2, length=100).err_sup <= certificate.bound + 1e-13
 
 
 def test_the_norm_of_a_kernel_is_proved():

@@ -35,3 +35,14 @@ def test_the_derivative_in_p_is_accurate():
     found = np.asarray(jax.vmap(jax.grad(zeta))(jnp.asarray(p)))
     truth = np.array([float(flint.arb_series([value, 1], 2).zeta()[1]) for value in p])
     assert np.allclose(found, truth, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_zeta_of_a_large_slope_is_one_with_a_finite_derivative(dtype):
+    """zeta - 1 ~ 2^-p + 3^-p, down to numbers that underflow; nothing inside overflows."""
+    p = jnp.asarray(np.concatenate([np.geomspace(60.0, 1e4, 60), [1e9, 1e30, 3e38]]), dtype)
+    assert (np.asarray(jax.vmap(zeta)(p)) == 1).all()
+    slope = np.asarray(jax.vmap(jax.grad(zeta))(p), np.float64)
+    truth = sum(-np.log(n) * n ** -np.asarray(p, np.float64) for n in (2.0, 3.0))
+    room = jnp.finfo(dtype)
+    assert np.allclose(slope, truth, rtol=6e3 * float(room.eps), atol=float(room.tiny))
