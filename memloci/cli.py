@@ -122,9 +122,16 @@ def plan(
         bool,
         typer.Option("--depth-table", help="Instead: layers against heads, bits and error for its lags."),
     ] = False,
+    with_rates: Annotated[
+        bool,
+        typer.Option(
+            "--rates", help="Also error against heads, mass and width, with slopes; a minute or two."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Architectures that meet the tolerance, cheapest first, and for those that cannot, why."""
+    from memloci.planner import rates
     from memloci.planner.depth_table import depth_table as make_depth_table
     from memloci.planner.make_plan import plan as make_plans
     from memloci.report import plan_tables
@@ -141,10 +148,14 @@ def plan(
         return
     with _progress() as progress:
         plans = make_plans(record, tolerance, precision, routes=route, progress=progress)
+        found = rates.stated(record)
+        if with_rates:
+            found = rates.measured(record, (*plans.met, *plans.missed), rates.THOROUGH, progress)
     if as_json:
-        _print_json(plan_tables.plans_dict(plans))
+        _print_json(plan_tables.plans_dict(plans, found))
     else:
         _print(plan_tables.plans_table(task, plans))
+        _print(plan_tables.rates_table(found))
     if not plans.met:
         raise typer.Exit(MISSED)
 
@@ -235,11 +246,21 @@ def measure(
         progress("measuring", 0.1)
         seen = pipeline.measure(model, task, key=jr.key(seed), sequences=sequences, length=length)
         progress("certifying", 0.8)
-        proved = pipeline.verify(directory)
+        try:
+            proved, refused = pipeline.verify(directory), None
+        except BadInput as reason:  # what was seen stands, proved or not
+            proved, refused = None, str(reason)
     if as_json:
-        _print_json({"measured": seen.to_dict(), "certificate": proved.to_dict()})
-    else:
+        told = {"certificate": proved.to_dict() if proved else None}
+        _print_json({"measured": seen.to_dict(), **told, **({"refused": refused} if refused else {})})
+        return
+    if proved:
         _print(plan_tables.certificate_table(proved, seen))
+    else:
+        _write(f"not certified: {refused}\n")
+        _write(f"largest error, sampled {seen.err_sampled:.2e}, adversarial {seen.err_adversarial:.2e}\n")
+    if seen.counterexample:
+        _write(f"counterexample: {seen.counterexample}\n")
 
 
 @app.command(epilog="Example:  memloci doctor --json")

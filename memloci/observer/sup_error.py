@@ -5,9 +5,12 @@
 Sampled: sequences from the task's input distribution. Adversarial: ascent on err over whole sequences. A
 step moves every token to the end of its range that the gradient's sign points to. When the error is
 linear in the input, that is the exact worst case, x_{t-z} = sign r(z), at once (THEORY.md, section 2);
-otherwise it is a search from many starts, which keeps what helped. Alphabets and intervals are respected,
-in the model's numbers: 0.1 rounded to float32 lies outside [-0.1, 0.1]. A symbol between two numbers stays
-itself, so the target is asked about it, and the model reads the nearest number.
+otherwise it is a search from many starts, which keeps what helped. Gradients do not see what a symbol
+decides, such as a lag, so symbols are drawn anew too. The error of every position counts; half of the
+starts push at an early one, where memories are blank (a prefix is a sequence, so none is measured apart).
+Alphabets and intervals are respected, in the model's numbers: 0.1 rounded to float32 lies outside
+[-0.1, 0.1]. A symbol between two numbers stays itself, so the target is asked about it, and the model reads
+the nearest number. Below the capacity bound, two pasts that the model confuses are looked for as well.
 """
 
 from collections.abc import Sequence
@@ -22,8 +25,13 @@ import numpy as np
 from memloci.certifier.certificate import Observed
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer, require_precision
+from memloci.observer.counterexample import Counterexample, counterexample
+from memloci.observer.inside import inside
+from memloci.planner.capacity import obstacle
 from memloci.tasks.base import Task
 from memloci.tasks.inputs import sample
+
+REDRAWS = 4  # of symbols, per step
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class Measurement:
     sequences: int
     steps: int
     worst_input: np.ndarray
+    counterexample: Counterexample | None = None
 
     @property
     def err_sup(self) -> Observed:
@@ -50,6 +59,7 @@ class Measurement:
             "length": self.length,
             "sequences": self.sequences,
             "steps": self.steps,
+            **({"counterexample": self.counterexample.to_dict()} if self.counterexample else {}),
         }
 
 
@@ -83,7 +93,8 @@ def measure(
     error = lambda x: model(x).astype(wide) - task.target(x.astype(wide))
     sizes = jax.jit(lambda x: (jnp.abs(error(x)).max(), jnp.square(error(x)).mean()))
     sample_key, start_key = jr.split(key)
-    largest, worst, squares = 0.0, np.zeros((n, task.d)), 0.0
+    # Below any error, so that the adversary starts from a drawn sequence: one of zeros may be no input at all.
+    largest, worst, squares = -1.0, np.zeros((n, task.d)), 0.0
     for one in jr.split(sample_key, sequences):
         x = _draw(task, one, n, dtype)
         top, square = (float(v) for v in sizes(x))
@@ -91,6 +102,9 @@ def measure(
         if not top <= largest:
             largest, worst = top, np.asarray(x)
     found, adversary = _ascend(error, sizes, task, worst, start_key, n, steps, starts, dtype)
+    confused = _confused(model, task, jr.fold_in(key, 2))
+    if confused is not None and not confused.error <= found:
+        found, adversary = confused.error, confused.worst
     return Measurement(
         Observed(squares),
         Observed(largest),
@@ -99,7 +113,15 @@ def measure(
         sequences,
         steps * starts,
         adversary if found >= largest else worst,
+        confused,
     )
+
+
+def _confused(model: Transformer, task: Task, key: Any) -> Counterexample | None:
+    """Two pasts that the model takes for the same, where the capacity bound says that there are some."""
+    if model.architecture.norm != "none" or obstacle(model.architecture, task) is None:
+        return None
+    return counterexample(model, task, key=key)
 
 
 def _ascend(
@@ -113,25 +135,54 @@ def _ascend(
     starts: int,
     dtype: Any,
 ) -> tuple[float, np.ndarray]:
-    # The last position has the whole past to be wrong about; its error, signed, per output.
-    slope = jax.jit(jax.grad(lambda x, o, sign: sign * error(x)[-1, o].astype(dtype)), static_argnums=1)
+    # The error at one position, signed, per output.
+    slope = jax.jit(jax.grad(lambda x, t, o, sign: sign * error(x)[t, o].astype(dtype)), static_argnums=2)
     ends = [_ends(channel.domain, dtype) for channel in task.channels]
     largest, worst = 0.0, first
-    keys = jr.split(key, starts)
+    keys, dice = jr.split(key, starts), np.random.default_rng(np.asarray(jr.bits(jr.fold_in(key, 1), (4,))))
     for k in range(starts):
-        x = jnp.asarray(first) if k == 0 else _draw(task, keys[k], n, dtype)
+        x = np.asarray(first) if k == 0 else np.asarray(_draw(task, keys[k], n, dtype))
+        t = _position(task, n, k)
         for o in range(task.outputs):
             for sign in (1.0, -1.0):
                 best_here, y = -1.0, x
                 for _ in range(max(1, steps // 4)):
-                    y = _push(np.asarray(slope(y, o, jnp.asarray(sign, dtype))), np.asarray(y), ends)
-                    top = float(sizes(jnp.asarray(y))[0])
+                    ascent = slope(jnp.asarray(y), t, o, jnp.asarray(sign, dtype))
+                    tried = [_push(np.asarray(ascent), y, ends)]
+                    tried += _redrawn(task, tried[0], t, dice)
+                    tops = [float(sizes(jnp.asarray(one))[0]) for one in tried]
+                    top, y = max(zip(tops, tried, strict=True), key=lambda pair: _rank(pair[0]))
                     if not top <= largest:
                         largest, worst = top, y
                     if top <= best_here:
                         break
-                    best_here, y = top, jnp.asarray(y)
+                    best_here = top
     return largest, worst
+
+
+def _rank(error: float) -> float:
+    return np.inf if np.isnan(error) else error  # NaN is the worst of errors
+
+
+def _position(task: Task, n: int, k: int) -> int:
+    """Where start k looks: at the last position, which has the whole past to be wrong about, and every other
+    time at an early one: all memories just there, the farthest one just blank, or nearly everything blank."""
+    reach = max(task.lag_bounds)
+    early = [t for t in (reach, reach - 1, 1, 2, 0) if t < n - 1]
+    return int(early[k // 2 % len(early)]) if k % 2 and early else n - 1
+
+
+def _redrawn(task: Task, x: np.ndarray, t: int, dice: np.random.Generator) -> list[np.ndarray]:
+    """A few copies with other symbols: at t, where they say what is recalled, and in turn at t and before."""
+    finite = [(c, [piece.lo for piece in ch.domain]) for c, ch in enumerate(task.channels) if ch.finite]
+    copies = []
+    for k in range(REDRAWS if finite else 0):
+        y = x.copy()
+        where = t if k % 2 == 0 else dice.integers(0, t + 1, size=1 + t // 8)
+        for c, symbols in finite:
+            y[where, c] = dice.choice(symbols, size=np.shape(where))
+        copies.append(y)
+    return copies
 
 
 def _draw(task: Task, key: Any, n: int, dtype: Any) -> Any:
@@ -141,20 +192,12 @@ def _draw(task: Task, key: Any, n: int, dtype: Any) -> Any:
     for c, channel in enumerate(task.channels):
         for piece in channel.domain:
             own = (x[:, c] >= piece.lo) & (x[:, c] <= piece.hi)
-            x[own, c] = np.clip(near[own, c], *_inside(piece, dtype))
+            x[own, c] = np.clip(near[own, c], *inside(piece, dtype))
     return jnp.asarray(x)
 
 
-def _inside(piece: Any, dtype: Any) -> tuple[float, float]:
-    """The first and last number of the dtype in a piece; its own ends if it has none."""
-    lo, hi = dtype.type(piece.lo), dtype.type(piece.hi)
-    lo = lo if float(lo) >= piece.lo else np.nextafter(lo, dtype.type(np.inf))
-    hi = hi if float(hi) <= piece.hi else np.nextafter(hi, dtype.type(-np.inf))
-    return (float(lo), float(hi)) if lo <= hi else (piece.lo, piece.hi)
-
-
 def _ends(domain: Sequence[Any], dtype: Any) -> tuple[float, float]:
-    return _inside(domain[0], dtype)[0], _inside(domain[-1], dtype)[1]
+    return inside(domain[0], dtype)[0], inside(domain[-1], dtype)[1]
 
 
 def _push(gradient: np.ndarray, x: np.ndarray, ends: list[tuple[float, float]]) -> np.ndarray:
