@@ -38,6 +38,15 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Level:
+    """Memories that are recalled together and that later lags read: their error, and how large it may be."""
+
+    memories: tuple[int, ...]
+    E: Proved
+    margin: float
+
+
+@dataclass(frozen=True)
 class Certificate:
     status: str  # met or missed
     tolerance: float
@@ -51,6 +60,7 @@ class Certificate:
     bits: int | None  # significand bits with which the tolerance is met; None if no number of bits does
     assumptions: tuple[str, ...]
     arithmetic: str
+    levels: tuple[Level, ...] = ()  # of nested memories
 
     @property
     def met(self) -> bool:

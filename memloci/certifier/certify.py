@@ -7,7 +7,7 @@ trained or loaded. What cannot be followed is refused, with the reason.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -31,6 +31,7 @@ from memloci.certifier.signals import (
 from memloci.errors import BadInput
 from memloci.expressions.interval import Interval
 from memloci.model.transformer import Transformer
+from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
@@ -60,9 +61,13 @@ def certify(
         raise BadInput(f"tolerance must be positive, found {tolerance}")
     _check_form(model, task)
     model.check()
+    if isinstance(task, Adaptive):
+        from memloci.certifier.adaptive import certify_adaptive
+
+        return certify_adaptive(model, task, tolerance, precision)
     with ctx.workprec(BITS):
         memory = _memory(task)
-        readout = _readout(model)
+        readout = readout_of(model)
         path = _follow(model, memory, readout)
         variables = _variables(task, memory)
         terms: list[Term] = []
@@ -74,10 +79,10 @@ def certify(
             worst = math.inf if math.isnan(total) else max(worst, total)  # max(0, NaN) would be 0
         rounding = _Rounding(model, task, path, readout)
         by_precision = {name: rounding.worst(known) for name, known in FORMATS.items()}
-        bits = _bits(worst, rounding, tolerance)
+        meets = lambda u: (worst + rounding.worst(Format(u))) * SLACK <= tolerance
+        bits = fewest_bits(meets) if worst <= tolerance else None
     bounds = {name: Proved((worst + r) * SLACK) for name, r in by_precision.items()}
     terms.append(Term("rounding", f"rounding model in {precision}", Proved(by_precision[precision] * SLACK)))
-    mass = max(_mass(layer.attention) for layer in model.layers)
     return Certificate(
         status="met" if bounds[precision] <= tolerance else "missed",
         tolerance=tolerance,
@@ -86,10 +91,10 @@ def certify(
         exact_bound=Proved(worst),
         bound_by_precision=bounds,
         terms=tuple(terms),
-        mass=mass,
+        mass=mass_of(model),
         mass_lower_bound=_mass_lower_bound(model, path, task, worst),
         bits=bits,
-        assumptions=_assumptions(model, task),
+        assumptions=assumptions(model, task),
         arithmetic=f"Arb balls of {BITS} bits or more; intervals with outward rounding for the readout",
     )
 
@@ -104,14 +109,12 @@ def _check_form(model: Transformer, task: Task) -> None:
         raise BadInput(
             f"encoding {a.encoding!r} adds position vectors to the stream; no certificate follows them"
         )
-    if not isinstance(task, Fixed | Essential):
-        raise BadInput(f"{task.kind} memories have no certificate yet; fixed and essential ones do")
     if (model.channels, model.outputs) != (task.d, task.outputs):
         raise BadInput(
             f"the model maps {model.channels} channels to {model.outputs} outputs, "
             f"the task {task.d} to {task.outputs}"
         )
-    for l, layer in enumerate(model.layers[:-1]):
+    for l, layer in enumerate(model.layers[:-1] if not isinstance(task, Adaptive) else ()):
         if layer.ffn is not None and np.asarray(layer.ffn.A).any():
             raise BadInput(
                 f"layer {l}: an FFN before the last layer is not followed; certificates need A = 0 there"
@@ -141,7 +144,7 @@ def _variables(task: Task, memory: Memory) -> Variables:
     return Variables(task.variables, tuple(atoms), domains, task.occur_together)
 
 
-def _readout(model: Transformer) -> Readout:
+def readout_of(model: Transformer) -> Readout:
     D = model.architecture.dim
     ffn = model.layers[-1].ffn
     exact = lambda array: np.asarray(array, dtype=float)
@@ -201,7 +204,7 @@ class _Rounding:
             fits = self._silent_ffn_fits(l, error, precision)
         if not (fits and np.isfinite(error).all()):
             return math.inf
-        found = float(self._after(self.path.sizes[-1], error, precision, stored).max(initial=0.0))
+        found = float(after(self.readout, self.path.sizes[-1], error, precision, stored).max(initial=0.0))
         return math.inf if math.isnan(found) else found
 
     def _embedding(self, precision: Format, stored: bool) -> np.ndarray:
@@ -225,30 +228,32 @@ class _Rounding:
             self.norms[l] = link_norms(self.model.layers[l].attention, self.path.kernels[l])
         return self.norms[l]
 
-    def _after(self, size: np.ndarray, error: np.ndarray, precision: Format, stored: bool) -> np.ndarray:
-        r, u, given = self.readout, precision.u, size + error
-        fits = True
-        if len(r.c):
-            argument = dot(np.abs(r.B), size) + np.abs(r.c)
-            wrong = product_error(r.B, size, error, u, r.c, stored) + lost(r.B, given, precision)
-            reach = dot(np.abs(r.A), argument + wrong)
-            added = product_error(r.A, argument, wrong, u, stored=stored)
-            added += lost(r.A, argument + wrong, precision)
-            both = (given > 0) & (reach > 0)
-            error = error + added + np.where(both, 1.05 * u * (given + reach + added), 0.0) + precision.least
-            size = size + dot(np.abs(r.A), argument)
-            given = size + error
-            fits = precision.holds(argument + wrong, given)
-        total = dot(np.abs(r.W_U), given) + np.abs(r.b_U)
-        found = product_error(r.W_U, size, error, u, r.b_U, stored) + lost(r.W_U, given, precision)
-        return found if fits and precision.holds(total + found) else np.full_like(found, math.inf)
+
+def after(
+    readout: Readout, size: np.ndarray, error: np.ndarray, precision: Format, stored: bool
+) -> np.ndarray:
+    """The rounding of the last FFN and the readout, per output, for |X| <= size known up to `error`."""
+    r, u, given = readout, precision.u, size + error
+    fits = True
+    if len(r.c):
+        argument = dot(np.abs(r.B), size) + np.abs(r.c)
+        wrong = product_error(r.B, size, error, u, r.c, stored) + lost(r.B, given, precision)
+        reach = dot(np.abs(r.A), argument + wrong)
+        added = product_error(r.A, argument, wrong, u, stored=stored)
+        added += lost(r.A, argument + wrong, precision)
+        both = (given > 0) & (reach > 0)
+        error = error + added + np.where(both, 1.05 * u * (given + reach + added), 0.0) + precision.least
+        size = size + dot(np.abs(r.A), argument)
+        given = size + error
+        fits = precision.holds(argument + wrong, given)
+    total = dot(np.abs(r.W_U), given) + np.abs(r.b_U)
+    found = product_error(r.W_U, size, error, u, r.b_U, stored) + lost(r.W_U, given, precision)
+    return found if fits and precision.holds(total + found) else np.full_like(found, math.inf)
 
 
-def _bits(exact: float, rounding: _Rounding, tolerance: float) -> int | None:
-    """The fewest significand bits with which the bound meets the tolerance."""
-    if exact > tolerance:
-        return None
-    meets = lambda bits: (exact + rounding.worst(Format(2.0**-bits))) * SLACK <= tolerance
+def fewest_bits(meets_with: Callable[[float], bool]) -> int | None:
+    """The fewest significand bits with which the tolerance is met; `meets_with` takes the unit roundoff."""
+    meets = lambda bits: meets_with(2.0**-bits)
     low, high = 1, 2
     while not meets(high):
         low, high = high, 2 * high
@@ -260,10 +265,14 @@ def _bits(exact: float, rounding: _Rounding, tolerance: float) -> int | None:
     return high
 
 
-def _mass(attention) -> float:
-    """The largest sum_h |(W_O W_V)_ji| over pairs of coordinates."""
-    W_V, W_O = np.asarray(attention.heads.W_V, dtype=float), np.asarray(attention.heads.W_O, dtype=float)
-    return float(np.abs(W_O @ W_V).sum(axis=0).max(initial=0.0))
+def mass_of(model: Transformer) -> float:
+    """The largest sum_h |(W_O W_V)_ji| over layers and pairs of coordinates."""
+    masses = []
+    for layer in model.layers:
+        heads = layer.attention.heads
+        W_V, W_O = np.asarray(heads.W_V, dtype=float), np.asarray(heads.W_O, dtype=float)
+        masses.append(float(np.abs(W_O @ W_V).sum(axis=0).max(initial=0.0)))
+    return max(masses)
 
 
 def _mass_lower_bound(model: Transformer, path: _Path, task: Task, exact: float) -> float | None:
@@ -280,7 +289,7 @@ def _mass_lower_bound(model: Transformer, path: _Path, task: Task, exact: float)
     return 2.0 ** chebyshev_mass(max(task.lags), exact).log2
 
 
-def _assumptions(model: Transformer, task: Task) -> tuple[str, ...]:
+def assumptions(model: Transformer, task: Task) -> tuple[str, ...]:
     a = model.architecture
     ranges = ", ".join(
         f"{c.name} in {[p.lo for p in c.domain] if c.finite else [list(p) for p in c.domain]}"

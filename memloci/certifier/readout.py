@@ -92,7 +92,7 @@ def bound_output(
     if formula.expression is None:
         raise BadInput(f"nothing can be proved of the callable {formula}; write the readout as an expression")
     if readout.live(o).any() and (slots := _slots(readout, o, stream, variables, memory)):
-        return _by_slots(o, formula, readout, slots, variables)
+        return by_slots(o, formula, readout, slots, variables)
     return _by_functionals(o, formula, readout, functionals, variables, memory)
 
 
@@ -100,7 +100,7 @@ def bound_output(
 
 
 @dataclass(frozen=True)
-class _Slots:
+class Slots:
     coordinates: tuple[int, ...]
     names: tuple[str, ...]
     errors: tuple[float, ...]
@@ -108,7 +108,7 @@ class _Slots:
 
 def _slots(
     readout: Readout, o: int, stream: Sequence[Signal], variables: Variables, memory: Memory
-) -> _Slots | None:
+) -> Slots | None:
     live = readout.live(o)
     used = np.nonzero((readout.B[live] != 0).any(axis=0) | (readout.W_U[o] != 0))[0]
     coordinates, names, errors = [], [], []
@@ -127,10 +127,18 @@ def _slots(
         coordinates.append(j)
         names.append(name)
         errors.append(memory.bound(stray))
-    return _Slots(tuple(coordinates), tuple(names), tuple(errors)) if names else None
+    return Slots(tuple(coordinates), tuple(names), tuple(errors)) if names else None
 
 
-def _by_slots(o: int, formula: Formula, readout: Readout, slots: _Slots, variables: Variables) -> list[Term]:
+def by_slots(
+    o: int,
+    formula: Formula,
+    readout: Readout,
+    slots: Slots,
+    variables: Variables,
+    known: dict[tuple, float] | None = None,
+) -> list[Term]:
+    """`known` keeps distances of earlier calls: one that was proved on a larger box holds on a smaller one."""
     f = formula.expression
     assert f is not None
     columns, names, E = list(slots.coordinates), slots.names, np.array(slots.errors)
@@ -148,7 +156,16 @@ def _by_slots(o: int, formula: Formula, readout: Readout, slots: _Slots, variabl
     lo, hi = variables.boxes(all_names)
     wide_lo, wide_hi = _wider(lo, hi, E)
 
-    found = _distance(formula, all_names, pieces, (W, float(readout.b_U[o]), B, readout.c, gain), E, (lo, hi))
+    weights = (W, float(readout.b_U[o]), B, readout.c, gain)
+    if known is None:
+        found = _distance(formula, all_names, pieces, weights, E, (lo, hi))
+    else:
+        coarse = np.where(E > 0, 32.0 ** np.ceil(np.log(np.maximum(E, 1e-6)) / np.log(32.0)), 0.0)
+        coarse = np.maximum(coarse, E)
+        key = (o, all_names, tuple(coarse.tolist()))
+        if key not in known:
+            known[key] = _distance(formula, all_names, pieces, weights, coarse, (lo, hi))
+        found = known[key]
     found += _gain_slack(readout, o, B, np.maximum(np.abs(wide_lo), np.abs(wide_hi)).max(axis=0))
     terms = [Term(f"FFN, output {o}", "sup |f - N| on the box that attention reaches", Proved(found))]
     steep = dict.fromkeys(all_names, 0.0)

@@ -14,7 +14,7 @@ from memloci.certifier.certify import certify
 from memloci.compiler.design_to_model import design_to_model
 from memloci.errors import BadInput
 from memloci.planner.make_plan import PRECISIONS, demand_of
-from memloci.planner.routes import STEPS, Progress, depth
+from memloci.planner.routes import STEPS, Demand, Progress, depth
 from memloci.tasks.base import Task
 from memloci.tasks.fixed import Fixed
 
@@ -57,6 +57,7 @@ def depth_table(
     # The lags alone: what is computed from them costs the same in every row.
     task = Fixed(lags=task.lags, readout=[f"x{i + 1}" for i in range(task.M)])
     demand = demand_of(task, 1e-3, precision)
+    assert isinstance(demand, Demand)
     tries = [(step, H) for step in steps for H in (heads if step > 1 else (1,))]
     rows: list[Row] = []
     for k, (step, H) in enumerate(tries):

@@ -15,10 +15,14 @@ from memloci.certifier.certificate import Certificate
 from memloci.certifier.certify import certify
 from memloci.certifier.rounding import UNIT
 from memloci.compiler.design_to_model import design_to_model
+from memloci.compiler.wiring_to_model import wiring_to_model
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
+from memloci.planner.adaptive_routes import ADAPTIVE_ROUTES, AdaptiveDemand
 from memloci.planner.design import Design
 from memloci.planner.routes import ROUTES, Demand, Obstacle, Progress
+from memloci.planner.wiring import Wiring
+from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
@@ -31,7 +35,7 @@ WIDEST = 1e-2  # the attention error that a readout is made for where its slopes
 class Plan:
     """A design with its certificate and cost."""
 
-    design: Design
+    design: Design | Wiring
     model: Transformer
     certificate: Certificate
 
@@ -89,10 +93,8 @@ def plan(
         done = (k + 1) / (len(chosen) + 1)
         tell(name, done)
         try:
-            design = ROUTES[name](
-                replace(demand, say=lambda text, name=name, done=done: tell(f"{name}: {text}", done))
-            )
-            model = design_to_model(design)
+            saying = replace(demand, say=lambda text, name=name, done=done: tell(f"{name}: {text}", done))
+            design, model = _build(name, saying)
             found = Plan(design, model, certify(model, task, tolerance=tolerance, precision=precision))
         except (Obstacle, BadInput) as reason:
             obstacles[name] = str(reason)
@@ -103,32 +105,44 @@ def plan(
     return Plans(task, tolerance, precision, tuple(met), tuple(missed), obstacles)
 
 
-def demand_of(task: Task, tolerance: float, precision: str) -> Demand:
+def _build(name: str, demand: Demand | AdaptiveDemand) -> tuple[Design | Wiring, Transformer]:
+    if isinstance(demand, AdaptiveDemand):
+        wiring = ADAPTIVE_ROUTES[name](demand)
+        return wiring, wiring_to_model(wiring)
+    design = ROUTES[name](demand)
+    return design, design_to_model(design)
+
+
+def demand_of(task: Task, tolerance: float, precision: str) -> Demand | AdaptiveDemand:
     """What the routes are asked for."""
     readout, E_attn = share(task, tolerance)
+    if isinstance(task, Adaptive):
+        return AdaptiveDemand(task, readout, E_attn, precision)
     names = tuple(channel.name for channel in task.channels)
     return Demand(names, _memories(task, readout), E_attn, readout, precision)
 
 
 def _check(task: Task, tolerance: float, precision: str, routes: Sequence[str] | None) -> Sequence[str]:
-    if not isinstance(task, Fixed | Essential):
-        raise BadInput(f"{task.kind} memories cannot be planned yet; fixed and essential ones can")
     if not (isinstance(tolerance, int | float) and 0 < tolerance < math.inf):
         raise BadInput(f"tolerance must be a positive number, found {tolerance!r}")
     if precision not in PRECISIONS:
         raise BadInput(f"precision {precision!r}: models are built in {' or '.join(PRECISIONS)}")
+    known = tuple(ADAPTIVE_ROUTES if isinstance(task, Adaptive) else ROUTES)
     for name in routes or ():
-        if name not in ROUTES:
-            raise BadInput(f"route {name!r} is unknown; the routes are {', '.join(ROUTES)}")
-    return tuple(routes) if routes else tuple(ROUTES)
+        if name not in known:
+            raise BadInput(
+                f"route {name!r} is unknown; the routes of {task.kind} memories are {', '.join(known)}"
+            )
+    return tuple(routes) if routes else known
 
 
 def share(task: Task, tolerance: float) -> tuple[RidgeSum, float]:
     """The readout's neurons, and the l1 error per memory that leaves the tolerance room."""
     size = max(channel.magnitude for channel in task.channels)
     present = {f"{channel.name}0" for channel in task.channels}
-    steep = [bound for name, bound in task.lip_f.items() if name not in present and math.isfinite(bound)]
-    total = sum(steep) * size
+    sizes = dict(zip(task.variables, [c.magnitude for c in task.channels] * (task.M + 1), strict=True))
+    recalled = {name: bound for name, bound in task.lip_f.items() if name not in present}
+    total = sum(bound * sizes[name] for name, bound in recalled.items() if math.isfinite(bound))
     E_attn = min(0.45 * tolerance / total, WIDEST) if total else WIDEST
     ridge = readout_ridge(task, tolerance=0.45 * tolerance, reach=E_attn * size)
     if ridge.margins and set(ridge.margins) == set(ridge.variables):
@@ -141,10 +155,11 @@ def share(task: Task, tolerance: float) -> tuple[RidgeSum, float]:
 def _memories(task: Task, readout: RidgeSum) -> tuple[tuple[str, str, AbstractTarget], ...]:
     found = []
     for i in range(1, task.M + 1):
-        for channel in task.channels:
-            name = f"{channel.name}{i}"
-            if name in readout.variables:
-                found.append((name, channel.name, _target(task, i - 1)))
+        names = [(f"{channel.name}{i}", channel.name) for channel in task.channels]
+        read = [(name, channel) for name, channel in names if name in readout.variables]
+        if read:
+            target = _target(task, i - 1)  # one for all channels, so that they share its heads
+            found += [(name, channel, target) for name, channel in read]
     return tuple(found)
 
 

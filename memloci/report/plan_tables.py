@@ -1,6 +1,7 @@
 """Plans and certificates as rows, for the terminal and for JSON."""
 
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from rich.console import Group
@@ -11,6 +12,7 @@ from memloci.certifier.certificate import Certificate
 from memloci.observer.sup_error import Measurement
 from memloci.planner.depth_table import Row
 from memloci.planner.make_plan import Plan, Plans
+from memloci.planner.rates import HeadRates, Rates, Theorem
 from memloci.report.tables import number, plain_table
 
 
@@ -29,13 +31,14 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plans_dict(plans: Plans) -> dict[str, Any]:
+def plans_dict(plans: Plans, rates: Rates) -> dict[str, Any]:
     return {
         "tolerance": plans.tolerance,
         "precision": plans.precision,
         "met": [plan_dict(p) for p in plans.met],
         "missed": [plan_dict(p) for p in plans.missed],
         "obstacles": plans.obstacles,
+        "rates": rates.to_dict(),
     }
 
 
@@ -68,6 +71,73 @@ def plans_table(name: str, plans: Plans) -> Any:
     if not plans.met:
         parts.append(Text("no route meets the tolerance"))
     return Group(*parts)
+
+
+def rates_table(rates: Rates) -> Any:
+    """The paper's slopes beside ours, and what ours were fitted to."""
+    table = plain_table("The paper's rates: slopes only, its constants C(n) are not explicit")
+    for heading in ("what falls", "the paper", "measured here"):
+        table.add_column(heading, no_wrap=heading != "measured here")
+    fixed = "" if rates.paper.lag_factors else " (fixed lags)"
+    table.add_row("attention error, heads H", rates.paper.heads + fixed, rates.said["heads"])
+    table.add_row("readout error, width m", rates.paper.width, rates.said["width"])
+    parts: list[Any] = [table]
+    for heads in rates.heads:
+        title = f"{heads.route}: the Pareto front of heads, mass and error, all proved"
+        parts += [Text(title, style="bold"), _heads_table(heads), Text(theorem_text(heads.theorem) + "\n")]
+    if rates.width is not None:
+        parts.append(Text(f"{rates.width.readout}: readout error against width", style="bold"))
+        width = plain_table()
+        width.add_column("neurons", justify="right")
+        width.add_column("E_ffn", justify="right")
+        for m, E in rates.width.rows:
+            width.add_row(f"{m:,}", _bound(E))
+        parts.append(width)
+    return Group(*parts)
+
+
+def _heads_table(rates: HeadRates) -> Any:
+    table = plain_table()
+    for heading in ("heads", "mass", "error", "least at this mass"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for point in rates.front:
+        floor = rates.floor(point.mass)
+        mine = " *" if point == rates.built else "  "
+        least = f"{_down(floor)}" if floor > 0 else "-"
+        table.add_row(f"{point.heads}{mine}", number(point.mass), _up(point.E), least)
+    return table
+
+
+def theorem_text(theorem: Theorem) -> str:
+    """The theorem about any heads of this kind, and how far the planned ones (*) are from it."""
+    who = f"no one-layer {theorem.rpe} architecture, whatever its heads and exponents,"
+    if theorem.E_least > 0:
+        return (
+            f"Theorem: {who} with mass at most {_down(theorem.mass)} has an l1 error below "
+            f"{_down(theorem.E_least)} for {theorem.memory}; * has {theorem.ratio:.3g} times that."
+        )
+    if theorem.mass_least > 0:
+        return (
+            f"Theorem: {who} with mass below {_down(theorem.mass_least)} has an l1 error of {_down(theorem.E)} or "
+            f"less for {theorem.memory}; * has {theorem.mass / theorem.mass_least:.3g} times that mass."
+        )
+    return (
+        f"Nothing is proved of the least error that mass {number(theorem.mass)} leaves for {theorem.memory}."
+    )
+
+
+def _up(x: float) -> str:
+    return _directed(x, ROUND_CEILING)
+
+
+def _down(x: float) -> str:
+    return _directed(x, ROUND_FLOOR)
+
+
+def _directed(x: float, rounding: str) -> str:
+    """Three digits, on the side that keeps the statement proved."""
+    exact = Decimal(float(x))
+    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=rounding):.2e}"
 
 
 def depth_rows_table(name: str, precision: str, rows: Sequence[Row]) -> Any:

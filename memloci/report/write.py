@@ -6,6 +6,7 @@ in the `value` of its <data> element.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,14 +14,15 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from memloci import __version__
-from memloci.certifier.certificate import Certificate
+from memloci.certifier.certificate import Certificate, Proved
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
 from memloci.observer import probes
 from memloci.observer.sup_error import Measurement
 from memloci.planner.make_plan import Plan, Plans
+from memloci.planner.rates import Fitted, HeadRates, Rates, Theorem, measured
 from memloci.report import figures
-from memloci.report.figures import number
+from memloci.report.figures import lower_number, number
 from memloci.report.tables import task_toml
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
@@ -58,14 +60,19 @@ class Entry:
 # -- pages ------------------------------------------------------------------------------------------------
 
 
-def report_html(built: Record, plans: Plans | None = None, seen: Measurement | None = None) -> str:
-    """The page about one compiled model."""
+def report_html(
+    built: Record, plans: Plans | None = None, seen: Measurement | None = None, rates: Rates | None = None
+) -> str:
+    """The page about one compiled model; rates that are not given are measured with little effort."""
     title = _title(built.task)
+    rates = measured(built.task, [built.plan]) if rates is None else rates
     example = probes.example_run(built.model, built.task)
     sections = [
         _memory(built.task),
         _certified(built.certificate, seen),
-        _plan(built, plans),
+        _plan(built, plans, rates),
+        *map(_heads, rates.heads),
+        _width(rates),
         _kernels(built),
         _attention(built, example),
         _terms(built.certificate),
@@ -218,7 +225,7 @@ def _example(example: probes.Example) -> str:
     return _section("An example", body, wide=True)
 
 
-def _plan(built: Record, plans: Plans | None) -> str:
+def _plan(built: Record, plans: Plans | None, rates: Rates) -> str:
     chosen = built.plan
     others = [built.plan] if plans is None else [*plans.met, *plans.missed]
     heads = ["route", "status", "bound", "layers", "heads", "parameters", "bits", "why"]
@@ -252,7 +259,107 @@ def _plan(built: Record, plans: Plans | None) -> str:
     if len(rows) == 1:
         text += '<p class="note">Only this route was asked for.</p>'
     table = _table(heads, rows, numeric=(2, 3, 4, 5, 6), wordy=(7,), marked=marked)
-    return _section("The plan, and why", text + table, wide=True)
+    return _section("The plan, and why", text + table + _slopes(rates), wide=True)
+
+
+def _slopes(rates: Rates) -> str:
+    """The paper's rates and ours: slopes, for its constants are not explicit."""
+    said, factors = rates.said, rates.paper.lag_factors
+    where = "" if factors else " (stated for fixed lags)"
+    rows = [
+        ["attention error, heads H", f"H<sup>−n</sup> for every n{where}", _powers(said["heads"])],
+        ["readout error, width m", "m<sup>−1/2</sup>", _powers(said["width"])],
+    ]
+    note = "Slopes only: the constants C(n) of the paper are not explicit."
+    if factors:
+        note += (
+            f" The lags enter its attention rates as C(n) H<sup>−n</sup> S<sup>n+1</sup>, where S is {number(factors['lin'])} for "
+            f"lin heads (Σ e<sup>0.01 t</sup>) and {number(factors['log'])} for log heads (Σ t<sup>1.01</sup>)."
+        )
+    table = _table(["what falls", "the paper's rate", "measured here"], rows, wordy=(2,))
+    return f'<h3>The paper\'s rates</h3>{table}<p class="note">{note}</p>'
+
+
+def _powers(text: str) -> str:
+    """H^-3.0 as it is written by hand."""
+    return re.sub(r"\^-([\d.]+)", r"<sup>−\1</sup>", escape(text))
+
+
+def _heads(rates: HeadRates) -> str:
+    if len(rates.front) < 2:  # the model alone: nothing to draw
+        note = '<p class="note">Other heads and masses take minutes: <code>memloci plan --rates</code>.</p>'
+        return _section("Error against heads and mass", _theorem(rates.theorem) + note, wide=True)
+    caption = (
+        "Left: more heads, each fit at the mass that pays in its precision. Right: less mass, with the model's "
+        "number of heads. Shaded: proved to be out of reach, whatever the heads and exponents."
+    )
+    figure = _figure(
+        figures.heads_figure(rates), "Error against heads and against mass", caption, kind=' class="broad"'
+    )
+    rows, marked = [], None
+    for k, point in enumerate(rates.front):
+        if point == rates.built:
+            marked = k
+        rows.append([f"{point.heads}", _data(point.mass), _data(point.E), _least(rates, point)])
+    heads = ["heads", "mass", "error at most", "any heads of this mass: at least"]
+    table = _table(heads, rows, numeric=(0, 1, 2, 3), marked=marked)
+    front = "<p>The Pareto front: none of the fits above has as few heads, as little mass and as small an error.</p>"
+    return _section(
+        "Error against heads and mass", _theorem(rates.theorem) + figure + front + table, wide=True
+    )
+
+
+def _least(rates: HeadRates, point: Fitted) -> str:
+    floor = rates.floor(point.mass)
+    return _below(floor) if floor > 0 else "–"
+
+
+def _theorem(theorem: Theorem) -> str:
+    exponents = "p &gt; 0" if theorem.rpe == "lin" else "p &gt; 1"
+    what = f"one-layer {theorem.rpe} architecture, whatever its heads and exponents ({exponents}),"
+    # Numbers are shortened to the side on which the printed sentence is still proved.
+    memory, mass = escape(theorem.memory), _below(theorem.mass)
+    if theorem.E_least > 0:
+        said = (
+            f"no {what} with mass at most {mass} has an l1 error below {_below(theorem.E_least)} for {memory} "
+            f"(proved). This one has {_data(theorem.E)}, {number(Proved(theorem.ratio))} times that."
+        )
+    elif theorem.mass_least > 0:
+        ratio = number(Proved(theorem.mass / theorem.mass_least))
+        said = (
+            f"no {what} with mass below {_below(theorem.mass_least)} has an l1 error of {_below(theorem.E)} or less "
+            f"for {memory} (proved). This one has mass {mass}, {ratio} times that; at its own mass no bound "
+            "on the error was found."
+        )
+    else:
+        return f"<p>Nothing is proved of the least error that heads of mass {mass} leave for {memory}.</p>"
+    return f'<p class="theorem"><strong>Theorem:</strong> {said}</p>'
+
+
+def _below(x: float) -> str:
+    """A proved lower bound: rounded down when it is shortened."""
+    return f'<data value="{float(x)!r}">{lower_number(x)}</data>'
+
+
+def _width(rates: Rates) -> str:
+    width = rates.width
+    if width is None:
+        return ""
+    slope = (
+        "no slope can be fitted"
+        if math.isnan(width.slope)
+        else "the slope is " + f"{width.slope:.2f}".replace("-", "−")
+    )
+    text = (
+        f"<p>ReLU neurons for <code>{escape(width.readout)}</code>, as {escape(width.how)}: {slope}; the paper's "
+        f"rate is −1/2. This model has {width.built[0]:,} neurons and an error of at most {_data(width.built[1])}.</p>"
+    )
+    rows = [[f"{m:,}", _data(E)] for m, E in width.rows]
+    table = _table(["neurons", "readout error at most"], rows, numeric=(0, 1))
+    figure = _figure(figures.width_figure(width), "Readout error against width", "Every point is proved.")
+    return _section(
+        "Readout: width against error", f'{text}<div class="pair">{figure}{table}</div>', wide=True
+    )
 
 
 def _kernels(built: Record) -> str:

@@ -1,0 +1,207 @@
+"""Affine arithmetic over many cases at once: what the computed stream holds, and how far it may be off.
+
+    computed X_j = const_j + sum_a coef_ja v_a + e_j,   |e_j| <= E_j
+
+v_a are the variables of the task that a case leaves unknown. E_j holds everything else: what attention
+mixes in, and, for a precision with unit roundoff u, all its roundings. Midpoints are computed in float64,
+and their own roundings are bounded and added to E: these are balls, in float64.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from memloci.certifier.cases import Cases
+from memloci.certifier.rounding import Format, gamma, lost
+
+OWN = 2.0**-53  # of the float64 in which midpoints are computed
+EXACT = Format(0.0)
+
+
+@dataclass(frozen=True)
+class Carried:
+    cases: Cases
+    const: np.ndarray  # (n, D)
+    coef: np.ndarray  # (n, D, A)
+    E: np.ndarray  # (n, D)
+
+    @cached_property
+    def bent(self) -> np.ndarray:
+        """The coordinates that depend on an unknown; most do not."""
+        return np.flatnonzero(self.coef.any(axis=(0, 2)))
+
+    def spread(self, by: np.ndarray, absolute: bool = False) -> np.ndarray:
+        """sum_a coef_a by_a."""
+        total = np.zeros_like(self.const)
+        part = self.coef[:, self.bent]
+        total[:, self.bent] = np.einsum("nda,na->nd", np.abs(part) if absolute else part, by)
+        return total
+
+    @cached_property
+    def weight(self) -> np.ndarray:
+        """The sum of the sizes of all parts: what roundings of the midpoints are relative to."""
+        spread = self.spread(np.abs(self.cases.centre) + self.cases.radius, absolute=True)
+        return np.abs(self.const) + spread + self.E
+
+    @cached_property
+    def middle(self) -> np.ndarray:
+        return self.const + self.spread(self.cases.centre)
+
+    @cached_property
+    def radius(self) -> np.ndarray:
+        own = np.zeros_like(self.E)  # a number alone is its own midpoint
+        own[:, self.bent] = 2.0**-50 * self.weight[:, self.bent]
+        return self.spread(self.cases.radius, absolute=True) + self.E + own
+
+    @cached_property
+    def size(self) -> np.ndarray:
+        return np.abs(self.middle) + self.radius
+
+    def columns(self, which: np.ndarray) -> "Carried":
+        return Carried(self.cases, self.const[:, which], self.coef[:, which], self.E[:, which])
+
+
+def folded(cases: Cases, const: np.ndarray, coef: np.ndarray, E: np.ndarray) -> Carried:
+    """Variables that a case knows become part of the number."""
+    known = np.where((cases.radius == 0)[:, None, :], coef, 0.0)
+    if not known.any():
+        return Carried(cases, const, coef, E)
+    terms = known * cases.centre[:, None, :]
+    total = const + terms.sum(axis=2)
+    size = np.abs(const) + np.abs(terms).sum(axis=2)
+    alone = ((terms != 0).sum(axis=2) + (const != 0) <= 1) & ((known == 0) | (np.abs(known) == 1)).all(axis=2)
+    own = np.where(alone, 0.0, (coef.shape[2] + 2) * 2 * OWN * size)
+    return Carried(cases, total, np.where((cases.radius == 0)[:, None, :], 0.0, coef), E + own)
+
+
+def nothing(cases: Cases, D: int) -> Carried:
+    n, A = cases.centre.shape
+    return Carried(cases, np.zeros((n, D)), np.zeros((n, D, A)), np.zeros((n, D)))
+
+
+def linear(
+    W: np.ndarray,
+    X: Carried,
+    precision: Format,
+    bias: np.ndarray | None = None,
+    stored: bool = False,
+) -> Carried:
+    """W X + bias as the model computes it."""
+    used = np.flatnonzero((W != 0).any(axis=0))
+    if len(used) < W.shape[1]:
+        W, X = W[:, used], X.columns(used)
+    absolute = np.abs(W)
+    b = np.zeros(len(W)) if bias is None else bias
+    const = X.const @ W.T + b
+    coef = np.zeros((*const.shape, X.coef.shape[2]))
+    rows = np.flatnonzero((W[:, X.bent] != 0).any(axis=1))
+    coef[:, rows] = np.einsum("nda,md->nma", X.coef[:, X.bent], W[np.ix_(rows, X.bent)], optimize=True)
+    own = _own(W, X, b, rows)
+    E = X.E @ absolute.T + np.where(own > 0, own * (1 + 1e-6), 0.0)
+    result = Carried(X.cases, const, coef, np.where(np.isnan(E), np.inf, E))
+    rounded = _rounding(W, X, b, result, precision, stored) if precision.u else 0.0
+    E = result.E + rounded + _lost(W, X, precision)
+    return Carried(X.cases, const, coef, _within(np.where(np.isnan(E), np.inf, E), result.size, precision))
+
+
+def _own(W: np.ndarray, X: Carried, b: np.ndarray, bent: np.ndarray) -> np.ndarray:
+    """What the midpoints of W X + b lose in float64: a rounding per term of the number, more for coefficients."""
+    absolute = np.abs(W)
+    terms = (X.const != 0).astype(float) @ (W != 0).T.astype(float) + (b != 0) + 1
+    own = np.where(
+        adds_exactly(W, X, b, OWN), 0.0, 1.01 * terms * OWN * (np.abs(X.const) @ absolute.T + np.abs(b))
+    )
+    if len(bent):
+        reach = X.spread(np.abs(X.cases.centre) + X.cases.radius, absolute=True)
+        own[:, bent] += 2 * (len(X.bent) + 4) * OWN * (reach @ absolute[bent].T)
+    return own
+
+
+def _there(X: Carried) -> np.ndarray:
+    """(n, D): what may differ from an exact 0."""
+    there = (X.const != 0) | (X.E > 0)
+    there[:, X.bent] |= (X.coef[:, X.bent] != 0).any(axis=2)
+    return there
+
+
+def adds_exactly(W: np.ndarray, X: Carried, b: np.ndarray, u: float) -> np.ndarray:
+    """(n, m): W X + b adds known numbers that are all multiples of a coarse grid: nothing is rounded."""
+    known = X.E == 0
+    known[:, X.bent] &= ((X.coef[:, X.bent] == 0) | (X.cases.radius == 0)[:, None, :]).all(axis=2)
+    fine = _there(X) & ~(known & _on_grid(X.middle, GRID))
+    touched = fine.astype(float) @ (W != 0).T.astype(float) > 0
+    coarse = _on_grid(W, GRID).all(axis=1) & _on_grid(b, GRID**2)
+    sizes = X.weight @ np.abs(W).T + np.abs(b)
+    return ~touched & coarse & (sizes * u < GRID**2 / 2)
+
+
+def _rounding(
+    W: np.ndarray, X: Carried, b: np.ndarray, result: Carried, precision: Format, stored: bool
+) -> np.ndarray:
+    """What W X + b loses: gamma(additions + products) of the sum of sizes, in any order of additions.
+
+    Adding an exact 0 and multiplying by a power of 2 round nothing, and a single addition rounds its result.
+    """
+    u, absolute, there = precision.u, np.abs(W), _there(X)
+    terms = there.astype(float) @ (W != 0).T.astype(float) + (b != 0)
+    mantissa, _ = np.frexp(absolute)
+    inexact = (W != 0) & (mantissa != 0.5)
+    products = (there.astype(float) @ inexact.T.astype(float) > 0) + 1.0 * stored
+    additions = np.maximum(terms - 1, 0)
+    sizes = X.size @ absolute.T + np.abs(b)
+    rounded = gamma(additions + products, u) * sizes
+    single = (additions <= 1) & (products == 0)
+    rounded = np.where(single, np.where(additions > 0, 1.05 * u * result.size, 0.0), rounded)
+    return rounded if stored else np.where(adds_exactly(W, X, b, u), 0.0, rounded)
+
+
+GRID = 2.0**-6
+
+
+def _on_grid(x: np.ndarray, grid: float) -> np.ndarray:
+    return np.rint(x / grid) * grid == x
+
+
+def _lost(W: np.ndarray, X: Carried, precision: Format) -> np.ndarray:
+    if not precision.least or not len(X.const):
+        return np.zeros((1, len(W)))
+    underflow = lost(W, X.size.max(axis=0), precision)
+    return np.where((W != 0).any(axis=1), underflow, 0.0)[None, :]
+
+
+def _within(E: np.ndarray, size: np.ndarray, precision: Format) -> np.ndarray:
+    """Infinite where a number may overflow."""
+    return np.where(2.0 * (size + E) < precision.most, E, np.inf)
+
+
+def add(X: Carried, Y: Carried, precision: Format) -> Carried:
+    """X + Y; adding an exact 0 is exact."""
+    total = Carried(X.cases, X.const + Y.const, X.coef + Y.coef, X.E + Y.E)
+    both = (X.weight > 0) & (Y.weight > 0)
+    known = (X.E == 0) & (Y.E == 0) & _on_grid(X.const, GRID**2) & _on_grid(Y.const, GRID**2)
+    known[:, total.bent] = False
+    rounded = np.where(known & (total.weight * OWN < GRID**2 / 2), 0.0, 4 * OWN * total.weight)
+    coarse = known & (total.weight * precision.u < GRID**2 / 2)
+    rounded = rounded + np.where(coarse, 0.0, 1.05 * precision.u * total.size + precision.least)
+    E = total.E + np.where(both, rounded, 0.0)
+    return Carried(X.cases, total.const, total.coef, np.where(np.isnan(E), np.inf, E))
+
+
+def relu(X: Carried) -> Carried:
+    """relu(X); exact in any precision.
+
+    Where the sign is known it is the identity or 0. Otherwise relu(x) lies between lambda x and lambda (x - lo)
+    on [lo, hi], lambda = hi / (hi - lo): the middle of the two, and half their distance.
+    """
+    lo, hi = X.middle - X.radius, X.middle + X.radius
+    slope = np.where(lo >= 0, 1.0, np.where(hi <= 0, 0.0, hi / np.where(hi > lo, hi - lo, 1.0)))
+    half = np.where((lo < 0) & (hi > 0), -slope * lo / 2 * (1 + 8 * OWN), 0.0)
+    unknown = ~np.isfinite(X.radius)
+    slope, half = np.where(unknown, 0.0, slope), np.where(unknown, 0.0, half)
+    E = np.where(slope > 0, slope * np.where(unknown, 0.0, X.E), 0.0) + half
+    slack = np.where((slope > 0) & (slope < 1), 8 * OWN * X.weight, 0.0)
+    E = np.where(unknown, np.inf, E + np.where(unknown, 0.0, slack))
+    coef = np.zeros_like(X.coef)
+    coef[:, X.bent] = slope[:, X.bent, None] * X.coef[:, X.bent]
+    return Carried(X.cases, slope * X.const + half, coef, E)
