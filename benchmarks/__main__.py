@@ -1,4 +1,4 @@
-"""Run the benchmarks and write their tables: `python -m benchmarks --out out/bench [name ...]`.
+"""Run the benchmarks and write their tables and figures: `python -m benchmarks --out out/bench [name ...]`.
 
 A benchmark is a module here with `run() -> Table`. Names choose some of them; all run otherwise.
 """
@@ -37,8 +37,11 @@ def main() -> None:
         table: Table = importlib.import_module(f"benchmarks.{name}").run()
         Console().print(show(table))
         path = arguments.out / f"{name}.json"
-        path.write_text(json.dumps(table.__dict__, indent=2) + "\n")
+        path.write_text(json.dumps(table.to_dict(), indent=2) + "\n")
         print(f"wrote {path}")
+        if table.draw is not None:
+            table.draw(path.with_suffix(".png"))
+            print(f"wrote {path.with_suffix('.png')}")
 
 
 if __name__ == "__main__":

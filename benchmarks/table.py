@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
 @dataclass
@@ -11,6 +13,10 @@ class Table:
     columns: list[str]
     rows: list[list[str | float]]
     note: str = ""
+    draw: Callable[[Path], None] | None = None  # writes the figure, where there is one
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"title": self.title, "columns": self.columns, "rows": self.rows, "note": self.note}
 
 
 def best_seconds(jobs: Mapping[str, Callable[[], object]], rounds: int = 7) -> dict[str, float]:

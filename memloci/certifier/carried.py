@@ -58,6 +58,13 @@ class Carried:
     def size(self) -> np.ndarray:
         return np.abs(self.middle) + self.radius
 
+    @cached_property
+    def there(self) -> np.ndarray:
+        """(n, D): what may differ from an exact 0."""
+        there = (self.const != 0) | (self.E > 0)
+        there[:, self.bent] |= (self.coef[:, self.bent] != 0).any(axis=2)
+        return there
+
     def columns(self, which: np.ndarray) -> "Carried":
         return Carried(self.cases, self.const[:, which], self.coef[:, which], self.E[:, which])
 
@@ -88,72 +95,85 @@ def linear(
     stored: bool = False,
 ) -> Carried:
     """W X + bias as the model computes it."""
-    used = np.flatnonzero((W != 0).any(axis=0))
+    used = np.flatnonzero((W != 0).any(axis=0) & X.there.any(axis=0))
     if len(used) < W.shape[1]:
         W, X = W[:, used], X.columns(used)
-    absolute = np.abs(W)
     b = np.zeros(len(W)) if bias is None else bias
-    const = X.const @ W.T + b
+    M = Matrix(W)
+    const = M(X.const) + b
     coef = np.zeros((*const.shape, X.coef.shape[2]))
     rows = np.flatnonzero((W[:, X.bent] != 0).any(axis=1))
     coef[:, rows] = np.einsum("nda,md->nma", X.coef[:, X.bent], W[np.ix_(rows, X.bent)], optimize=True)
-    own = _own(W, X, b, rows)
-    E = X.E @ absolute.T + np.where(own > 0, own * (1 + 1e-6), 0.0)
+    own = _own(M, X, b, rows)
+    E = M.absolute(X.E) + np.where(own > 0, own * (1 + 1e-6), 0.0)
     result = Carried(X.cases, const, coef, np.where(np.isnan(E), np.inf, E))
-    rounded = _rounding(W, X, b, result, precision, stored) if precision.u else 0.0
+    rounded = _rounding(M, X, b, result, precision, stored) if precision.u else 0.0
     E = result.E + rounded + _lost(W, X, precision)
     return Carried(X.cases, const, coef, _within(np.where(np.isnan(E), np.inf, E), result.size, precision))
 
 
-def _own(W: np.ndarray, X: Carried, b: np.ndarray, bent: np.ndarray) -> np.ndarray:
+class Matrix:
+    """x -> x W^T, and the same for |W| and for patterns of W; sparse where W is wide and mostly 0."""
+
+    def __init__(self, W: np.ndarray):
+        self.W = W
+        self.sparse = W.size > 1 << 14 and np.count_nonzero(W) < 0.1 * W.size
+
+    def _apply(self, x: np.ndarray, W: np.ndarray) -> np.ndarray:
+        if not self.sparse:
+            return x @ W.T
+        from scipy.sparse import csr_array
+
+        return np.ascontiguousarray((csr_array(W) @ x.T).T)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return self._apply(x, self.W)
+
+    def absolute(self, x: np.ndarray) -> np.ndarray:
+        return self._apply(x, np.abs(self.W))
+
+    def count(self, which: np.ndarray, pattern: np.ndarray | None = None) -> np.ndarray:
+        """How many entries of a row that are not 0 (or in `pattern`) meet one of `which`."""
+        pattern = self.W != 0 if pattern is None else pattern
+        return self._apply(which.astype(float), pattern.astype(float))
+
+
+def _own(M: Matrix, X: Carried, b: np.ndarray, bent: np.ndarray) -> np.ndarray:
     """What the midpoints of W X + b lose in float64: a rounding per term of the number, more for coefficients."""
-    absolute = np.abs(W)
-    terms = (X.const != 0).astype(float) @ (W != 0).T.astype(float) + (b != 0) + 1
-    own = np.where(
-        adds_exactly(W, X, b, OWN), 0.0, 1.01 * terms * OWN * (np.abs(X.const) @ absolute.T + np.abs(b))
-    )
+    terms = M.count(X.const != 0) + (b != 0) + 1
+    size = M.absolute(np.abs(X.const)) + np.abs(b)
+    own = np.where(adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size)
     if len(bent):
         reach = X.spread(np.abs(X.cases.centre) + X.cases.radius, absolute=True)
-        own[:, bent] += 2 * (len(X.bent) + 4) * OWN * (reach @ absolute[bent].T)
+        own[:, bent] += 2 * (len(X.bent) + 4) * OWN * (reach @ np.abs(M.W[bent]).T)
     return own
 
 
-def _there(X: Carried) -> np.ndarray:
-    """(n, D): what may differ from an exact 0."""
-    there = (X.const != 0) | (X.E > 0)
-    there[:, X.bent] |= (X.coef[:, X.bent] != 0).any(axis=2)
-    return there
-
-
-def adds_exactly(W: np.ndarray, X: Carried, b: np.ndarray, u: float) -> np.ndarray:
+def adds_exactly(M: Matrix, X: Carried, b: np.ndarray, u: float) -> np.ndarray:
     """(n, m): W X + b adds known numbers that are all multiples of a coarse grid: nothing is rounded."""
     known = X.E == 0
     known[:, X.bent] &= ((X.coef[:, X.bent] == 0) | (X.cases.radius == 0)[:, None, :]).all(axis=2)
-    fine = _there(X) & ~(known & _on_grid(X.middle, GRID))
-    touched = fine.astype(float) @ (W != 0).T.astype(float) > 0
-    coarse = _on_grid(W, GRID).all(axis=1) & _on_grid(b, GRID**2)
-    sizes = X.weight @ np.abs(W).T + np.abs(b)
+    touched = M.count(X.there & ~(known & _on_grid(X.middle, GRID))) > 0
+    coarse = _on_grid(M.W, GRID).all(axis=1) & _on_grid(b, GRID**2)
+    sizes = M.absolute(X.weight) + np.abs(b)
     return ~touched & coarse & (sizes * u < GRID**2 / 2)
 
 
 def _rounding(
-    W: np.ndarray, X: Carried, b: np.ndarray, result: Carried, precision: Format, stored: bool
+    M: Matrix, X: Carried, b: np.ndarray, result: Carried, precision: Format, stored: bool
 ) -> np.ndarray:
     """What W X + b loses: gamma(additions + products) of the sum of sizes, in any order of additions.
 
     Adding an exact 0 and multiplying by a power of 2 round nothing, and a single addition rounds its result.
     """
-    u, absolute, there = precision.u, np.abs(W), _there(X)
-    terms = there.astype(float) @ (W != 0).T.astype(float) + (b != 0)
-    mantissa, _ = np.frexp(absolute)
-    inexact = (W != 0) & (mantissa != 0.5)
-    products = (there.astype(float) @ inexact.T.astype(float) > 0) + 1.0 * stored
-    additions = np.maximum(terms - 1, 0)
-    sizes = X.size @ absolute.T + np.abs(b)
-    rounded = gamma(additions + products, u) * sizes
+    u = precision.u
+    mantissa, _ = np.frexp(np.abs(M.W))
+    products = (M.count(X.there, (M.W != 0) & (mantissa != 0.5)) > 0) + 1.0 * stored
+    additions = np.maximum(M.count(X.there) + (b != 0) - 1, 0)
+    rounded = gamma(additions + products, u) * (M.absolute(X.size) + np.abs(b))
     single = (additions <= 1) & (products == 0)
     rounded = np.where(single, np.where(additions > 0, 1.05 * u * result.size, 0.0), rounded)
-    return rounded if stored else np.where(adds_exactly(W, X, b, u), 0.0, rounded)
+    return rounded if stored else np.where(adds_exactly(M, X, b, u), 0.0, rounded)
 
 
 GRID = 2.0**-6

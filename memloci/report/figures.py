@@ -26,15 +26,16 @@ from memloci.observer.probes import (
     Example,
     SlotKernel,
     WallPoint,
+    lag_text,
     memory_label,
     shown_lags,
     target_kernels,
 )
 from memloci.observer.sup_error import Measurement
 from memloci.planner.rates import HeadRates, WidthRates
+from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
-from memloci.tasks.fixed import Fixed
 
 INK, SOFT, GRID = "#1a1c1f", "#6b7078", "#d9dce1"
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
@@ -90,6 +91,7 @@ MOST_SERIES = len(SERIES)
 MOST_POINTS = 600  # of a curve; more would only make the page heavy
 MOST_POSITIONS = 120  # of an example
 SHOWN_MAPS = 8
+MOST_ROWS = 12  # memories whose lags are drawn
 DEPTH = 1e-12  # of the largest value: what lies deeper is not drawn on a logarithmic axis
 PROVED = {"marker": "D", "markersize": 7, "linestyle": "none", "color": BLUE}
 OBSERVED = {
@@ -107,6 +109,8 @@ OBSERVED = {
 
 def memory_figure(task: Task) -> str:
     """Which lags are remembered, or with which kernels."""
+    if isinstance(task, Adaptive):
+        return _draw("memory", 0.75 + 0.3 * min(task.M, MOST_ROWS), lambda f: _adaptive(f.subplots(), task))
     return _draw("memory", 2.5 if isinstance(task, Essential) else 1.9, lambda f: _memory(f, task))
 
 
@@ -154,14 +158,41 @@ def _memory(figure: Figure, task: Task) -> None:
         axes.set_xlim(far * 1.06 + 1, -0.04 * far - 0.3)
     axes.set_ylim(0, 1.35)
     axes.set_yticks([0, 1])
-    what = "lag z, tokens into the past" if isinstance(task, Fixed) else "largest lag, tokens into the past"
-    axes.set_xlabel(what)
+    axes.set_xlabel("lag z, tokens into the past")
     axes.set_ylabel("weight")
 
 
+def _adaptive(axes: Axes, task: Adaptive) -> None:
+    """A row per memory, a dot per lag it may have: the larger, the more of its table has that lag."""
+    far = int(max(task.lag_bounds))
+    rows = range(min(task.M, MOST_ROWS))
+    for i in rows:
+        lags, counts = np.unique(task.lag_tables[i].lags, return_counts=True)
+        color = SERIES[task.levels[i] % MOST_SERIES]
+        axes.scatter(lags, np.full(len(lags), i), s=24 + 56 * counts / counts.max(), color=color, zorder=3)
+    axes.set_yticks(list(rows), [f"m{i + 1}: {_cut(lag_text(task, i + 1), 28)}" for i in rows])
+    axes.set_ylim(rows[-1] + 0.6, -0.6)
+    axes.grid(False, axis="y")
+    # Time runs to the right, as one reads.
+    if far > 64:
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xlim(far * 1.6, 0)
+        ticks = [2**k for k in range(far.bit_length() + 1) if 2**k <= far]
+        axes.set_xticks([0, *ticks[:: 1 + len(ticks) // 12]])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(min(12, far + 1), integer=True))
+        axes.set_xlim(far + 0.06 * far + 0.5, -0.02 * far)
+    axes.set_xlabel("lag, tokens into the past; 0 is now")
+
+
 def _short(task: Task, i: int) -> str:
-    text = memory_label(task, i)
-    return _plain(text if len(text) <= 48 else text[:47] + "…")
+    return _cut(memory_label(task, i), 48)
+
+
+def _cut(text: str, most: int) -> str:
+    return _plain(text if len(text) <= most else text[: most - 1] + "…")
 
 
 # -- kernels against targets ------------------------------------------------------------------------------
@@ -303,6 +334,36 @@ def _terms(figure: Figure, certificate: Certificate) -> None:
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(False, axis="y")
     axes.set_xlabel("worst-case error, proved")
+
+
+# -- levels -----------------------------------------------------------------------------------------------
+
+
+def levels_figure(certificate: Certificate) -> str:
+    """The error of each nested level, and how large it may be."""
+    return _draw(
+        "levels", 0.85 + 0.27 * len(certificate.levels), lambda f: _levels(f.subplots(), certificate)
+    )
+
+
+def _levels(axes: Axes, certificate: Certificate) -> None:
+    levels = certificate.levels
+    shown = [v for level in levels for v in (level.E, level.margin) if 0 < v < math.inf]
+    low, high = min(shown) / 10, max(shown) * 10
+    y = np.arange(len(levels))[::-1]
+    for k, level in zip(y, levels, strict=True):
+        within = level.E < level.margin
+        if level.E > 0:
+            axes.barh(k, min(level.E, high) - low, left=low, color=SKY if within else RED, height=0.5)
+        axes.vlines(level.margin, k - 0.4, k + 0.4, color=INK, linewidth=2)
+        _at_right(axes, float(k), number(level.E))
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    _decades(axes.xaxis, 6)
+    axes.set_yticks(y, [f"m{', m'.join(map(str, level.memories[:6]))}" for level in levels])
+    axes.set_ylim(-0.6, len(levels) - 0.4)
+    axes.grid(False, axis="y")
+    axes.set_xlabel("worst-case error of the memory, proved; the upright line is its margin")
 
 
 # -- the wall ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from memloci.certifier.certificate import Certificate
+from memloci.certifier.certificate import Certificate, Level
 from memloci.observer.sup_error import Measurement
 from memloci.planner.depth_table import Row
 from memloci.planner.make_plan import Plan, Plans
@@ -162,6 +162,11 @@ def _bound(value: float) -> str:
     return f"{value:.2e}"
 
 
+def outside(certificate: Certificate) -> tuple[Level, ...]:
+    """The levels whose error may reach their margin: lags that read them may be wrong."""
+    return tuple(level for level in certificate.levels if not level.E < level.margin)
+
+
 def certificate_table(certificate: Certificate, seen: Measurement | None = None) -> Any:
     colour = "green" if certificate.met else "red"
     title = Text.assemble(
@@ -174,6 +179,10 @@ def certificate_table(certificate: Certificate, seen: Measurement | None = None)
     table.add_column("by")
     for term in certificate.terms:
         table.add_row(term.name, _bound(term.E), term.formula)
+    for level in certificate.levels:
+        where = "outside" if level in outside(certificate) else "within"
+        names = ", ".join(map(str, level.memories))
+        table.add_row(f"recall of {names}", _bound(level.E), f"{where} its margin of {_down(level.margin)}")
     table.add_row("in exact arithmetic", _bound(certificate.exact_bound), "the sum without rounding")
     for precision, bound in certificate.bound_by_precision.items():
         table.add_row(f"in {precision}", _bound(bound), "with rounding")

@@ -14,16 +14,22 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from memloci import __version__
-from memloci.certifier.certificate import Certificate, Proved
+from memloci.certifier.certificate import Certificate, Level, Proved
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
 from memloci.observer import probes
 from memloci.observer.sup_error import Measurement
+from memloci.observer.trace import told_positions, traces
 from memloci.planner.make_plan import Plan, Plans
 from memloci.planner.rates import Fitted, HeadRates, Rates, Theorem, measured
+from memloci.planner.wiring import Wiring
 from memloci.report import figures
 from memloci.report.figures import lower_number, number
+from memloci.report.follow import follow_html
+from memloci.report.mechanism import doings
+from memloci.report.plan_tables import outside
 from memloci.report.tables import task_toml
+from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
@@ -70,10 +76,11 @@ def report_html(
     sections = [
         _memory(built.task),
         _certified(built.certificate, seen),
+        _follow(built, example),
         _plan(built, plans, rates),
         *map(_heads, rates.heads),
         _width(rates),
-        _kernels(built),
+        _mechanism(built),
         _attention(built, example),
         _terms(built.certificate),
         _wall(built),
@@ -170,10 +177,22 @@ def _verdict(certificate: Certificate) -> str:
             f"in {escape(certificate.precision)}."
         )
     beside = "within" if certificate.met else "above"
+    lost = "" if certificate.met else "".join(f" {_outside(level)}" for level in outside(certificate))
     return (
         f'<div class="verdict">{_badge(certificate)}<span>{said} '
-        f"That is {beside} the tolerance of {_data(certificate.tolerance)}.</span></div>"
+        f"That is {beside} the tolerance of {_data(certificate.tolerance)}.{lost}</span></div>"
     )
+
+
+def _outside(level: Level) -> str:
+    return (
+        f"{_memories(level).capitalize()} may err by {_data(level.E)}, which is not within the margin of "
+        f"{_below(level.margin)}: lags that read it are not certain."
+    )
+
+
+def _memories(level: Level) -> str:
+    return ("memories " if len(level.memories) > 1 else "memory ") + ", ".join(map(str, level.memories))
 
 
 def _tiles(built: Record, seen: Measurement | None) -> str:
@@ -203,18 +222,50 @@ def _memory(task: Task) -> str:
     if isinstance(task, Fixed) and task.M > 4:
         memories = f"memories 1 to {task.M} lie at the lags {', '.join(f'{lag:,}' for lag in task.lags)}"
     else:
-        how = "the past weighed by " if isinstance(task, Essential) else ""
+        how = "the past weighed by " if isinstance(task, Essential) else "the token at "
+        how = "" if isinstance(task, Fixed) else how
         memories = ", ".join(f"memory {i} is {how}{label}" for i, label in enumerate(_labels(task), start=1))
     text = (
         f"<p>At each position the target is <code>{escape(f)}</code>, where {escape(memories)}. "
         "A variable is a channel followed by the number of the memory; 0 is the present token.</p>"
     )
-    caption = (
-        "Kernels over the past: how much each lag counts."
-        if isinstance(task, Essential)
-        else "Time runs to the right. Each stem is a token that must be recalled at every position."
-    )
+    match task:
+        case Essential():
+            caption = "Kernels over the past: how much each lag counts."
+        case Adaptive():
+            text += f"<p>{_nesting(task)}</p>"
+            caption = (
+                "Time runs to the right. Each dot is a lag that the memory may have, large where many symbols "
+                "lead to it; the colour is the level."
+            )
+        case _:
+            caption = "Time runs to the right. Each stem is a token that must be recalled at every position."
     return _section("The memory", text + _figure(figures.memory_figure(task), "What is remembered", caption))
+
+
+def _nesting(task: Adaptive) -> str:
+    """Which lags wait for which memories."""
+    waits = [(i, parents) for i, parents in enumerate(task.parents, start=1) if parents]
+    if not waits:
+        return "Every lag is read off the present token (the warm-up, K = 0)."
+    told = "; ".join(f"memory {i} for {', '.join(map(str, parents))}" for i, parents in waits[:6])
+    return (
+        f"Some lags are known only when an earlier memory has been recalled (K = {task.K}): {told}. "
+        "A memory before the start is blank, and so is one whose lag asks a blank memory."
+    )
+
+
+def _follow(built: Record, example: probes.Example) -> str:
+    task, design = built.task, built.plan.design
+    if not isinstance(task, Adaptive):
+        return ""
+    found = traces(built.model, task, design.holds, design.slots, example.x, told_positions(task, example.x))
+    text = (
+        "<p>Choose a position t and read downwards: each layer looks back from t, and what it recalls says how "
+        "far the next one looks. Solid arrows are where attention looks, dotted ones lead to the token that is "
+        "read. This is one sequence, observed; what holds for all is proved in the certificate.</p>"
+    )
+    return _section("Follow one query", text + follow_html(found, task, built.certificate), wide=True)
 
 
 def _example(example: probes.Example) -> str:
@@ -232,7 +283,7 @@ def _plan(built: Record, plans: Plans | None, rates: Rates) -> str:
     rows, marked = [], None
     for k, plan in enumerate(others):
         a, c = plan.model.architecture, plan.certificate
-        if plan is chosen or plan.design == chosen.design:
+        if plan is chosen or (plan.route, plan.certificate) == (chosen.route, chosen.certificate):
             marked = k
         rows.append(
             [
@@ -362,8 +413,18 @@ def _width(rates: Rates) -> str:
     )
 
 
-def _kernels(built: Record) -> str:
+def _mechanism(built: Record) -> str:
+    """Kernels where heads have one; for pointers, what each head is for."""
     design = built.plan.design
+    if isinstance(design, Wiring):
+        heads = ["layer", "heads", "look", "read", "write to", "then neurons compute"]
+        rows = [
+            [escape(text) for text in (d.layers, d.heads, d.looks, d.reads, d.writes, d.neurons)]
+            for d in doings(design)
+        ]
+        text = "<p>g1, g2, … are the lags of the memories, z is the lag of a token that is looked at.</p>"
+        table = _table(heads, rows, numeric=(1,), wordy=(2, 3, 5))
+        return _section("What the heads do", text + table, wide=True)
     kernels = probes.slot_kernels(built.model, built.task, design.holds, design.slots)
     if not kernels:
         return ""
@@ -404,9 +465,37 @@ def _terms(certificate: Certificate) -> str:
     )
     table = _table(["term", "formula", "at most", "of the bound"], rows, numeric=(2, 3), wordy=(1,))
     svg = figures.terms_figure(certificate)
-    return _section(
-        "Error terms", f"<p>{note}</p>" + table + _figure(svg, "Error terms", "All of these are proved.")
+    figure = _figure(svg, "Error terms", "All of these are proved.")
+    return _section("Error terms", f"<p>{note}</p>" + table + figure + _levels(certificate))
+
+
+def _levels(certificate: Certificate) -> str:
+    """Errors of memories that later lags read: within the margin they vanish."""
+    if not certificate.levels:
+        return ""
+    heads = ["level", "read by later lags", "may err by", "margin", ""]
+    rows = [
+        [
+            f"{k}",
+            _memories(level),
+            _data(level.E),
+            _below(level.margin),
+            '<span class="badge missed">outside</span>'
+            if level in outside(certificate)
+            else '<span class="badge met">within</span>',
+        ]
+        for k, level in enumerate(certificate.levels)
+    ]
+    text = (
+        "<p>A symbol recalled within its margin is taken for the right one, so its error goes no further: the "
+        "bound is that of the last level, provided that every earlier level stays within its margin.</p>"
     )
+    table = _table(heads, rows, numeric=(2, 3))
+    figure = ""
+    if any(0 < v < math.inf for level in certificate.levels for v in (level.E, level.margin)):
+        svg = figures.levels_figure(certificate)
+        figure = _figure(svg, "Errors of nested levels", "Bars: what is proved of the error.")
+    return f"<h3>Levels</h3>{text}{table}{figure}"
 
 
 def _share(E: float, bound: float) -> str:
@@ -435,9 +524,17 @@ def _certified(certificate: Certificate, seen: Measurement | None) -> str:
 
 def _wall(built: Record) -> str:
     task, certificate = built.task, built.certificate
+    if isinstance(task, Adaptive) and not built.plan.route.startswith(("lin-", "log-")):
+        return ""  # pointers that turn or step never meet it
     points = probes.wall()
     far = max(point.lag for point in points)
-    lags = [int(lag) for lag in task.lag_bounds] if isinstance(task, Fixed) else []
+    match task:
+        case Fixed():
+            lags = [int(lag) for lag in task.lag_bounds]
+        case Adaptive():
+            lags = sorted({int(lag) for table in task.lag_tables for lag in table.cells})
+        case _:
+            lags = []
     text = [
         "To recall one lag, a single layer of lin heads must cancel large coefficients against each other. "
         "The sum of their sizes, the mass B, has a proved lower bound of about 4 bits per lag, however many "
@@ -454,6 +551,11 @@ def _wall(built: Record) -> str:
             else f"; {certificate.bits} bits suffice for the tolerance."
         ),
     ]
+    if isinstance(task, Adaptive):
+        text.append(
+            "Heads that must serve every lag of a table serve the farthest one, so the wall stands before them too, "
+            "and nearer: the same coefficients must do for all lags."
+        )
     if isinstance(task, Essential):
         text.append("Kernels that decay need little cancellation: the wall stands before single lags.")
     elif beyond := sorted({lag for lag in lags if lag > far}):

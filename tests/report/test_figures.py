@@ -2,6 +2,7 @@
 
 import math
 import xml.etree.ElementTree as ET
+from fractions import Fraction
 
 import equinox as eqx
 import jax.random as jr
@@ -9,10 +10,12 @@ import matplotlib
 import numpy as np
 import pytest
 
-from memloci.certifier.certificate import Observed
+from memloci.approx.lower_bounds import LowerBound
+from memloci.certifier.certificate import Observed, Proved
 from memloci.observer import probes
 from memloci.observer.sup_error import Measurement
 from memloci.pipeline import Built, compile
+from memloci.planner.rates import Fitted, HeadRates, Theorem, WidthRates
 from memloci.report import figures
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
@@ -142,3 +145,38 @@ def test_wall_is_the_table_of_the_theory():
         (32, 0.001): 140.1,
     }.items():
         assert math.isclose(bits[lag, error], expected, abs_tol=0.06)
+
+
+# -- rates ------------------------------------------------------------------------------------------------
+
+
+def _head_rates(masses: tuple[float, ...], E_least: float = 1e-3) -> HeadRates:
+    """Made up, but for the floor E >= 1 - B / 100, which is a line."""
+    errors = [0.5, 0.1, 0.01][: len(masses)]
+    points = tuple(Fitted(4, mass, Proved(E)) for mass, E in zip(masses, errors, strict=True))
+    line = LowerBound("lin", "lag 3", masses[-1], 0.0, E_least, 1.0, 0.01, (0,), (Fraction(1),))
+    heads = {"float32": tuple(Fitted(H, 10.0, Proved(0.5 / H**2)) for H in (3, 4, 6))}
+    theorem = Theorem("lin", "lag 3", masses[-1], points[-1].E, E_least, 5.0)
+    return HeadRates(
+        "one-layer-lin", "lin", "float32", points[-1], heads, points, points, (line,), -2.0, theorem, 1.0
+    )
+
+
+@pytest.mark.parametrize("masses", [(10.0, 1e3, 1e5), (50.0, 70.0, 90.0)], ids=["decades", "near"])
+def test_heads_and_mass_are_drawn_with_their_floor(masses):
+    rates = _head_rates(masses)
+    svg = figures.heads_figure(rates)
+    ET.fromstring(svg)
+    assert svg == figures.heads_figure(rates)
+    for text in ("heads H", "mass B", "no heads err less (proved)", "in float32 (proved)", "this model"):
+        assert text in svg
+    assert ("floor at this model" in svg) == (rates.theorem.E_least > 0)
+    assert "floor at this model" not in figures.heads_figure(_head_rates(masses, 0.0))
+
+
+def test_width_is_drawn_beside_the_papers_slope():
+    rows = tuple((m, Proved(m**-2.0)) for m in (4, 8, 16))
+    svg = figures.width_figure(WidthRates("x1 * x2", rows, (12, Proved(0.007)), -2.0, "ridges"))
+    ET.fromstring(svg)
+    for text in ("width m, neurons", "slope, −1/2", "E_ffn"):
+        assert text in svg

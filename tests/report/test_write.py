@@ -3,16 +3,19 @@
 import math
 import re
 from dataclasses import replace
+from fractions import Fraction
 from html.parser import HTMLParser
 
 import jax.random as jr
 import pytest
 
+from memloci.approx.lower_bounds import LowerBound
 from memloci.certifier.certificate import Proved
 from memloci.observer.sup_error import Measurement, measure
 from memloci.pipeline import Built, best, compile, plan, write
 from memloci.planner.make_plan import Plans
-from memloci.report.figures import number
+from memloci.planner.rates import Fitted, HeadRates, PaperRates, Rates, Theorem, WidthRates
+from memloci.report.figures import lower_number, number
 from memloci.report.write import Entry, index_html, report_html
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
@@ -113,6 +116,7 @@ def test_a_printed_bound_is_still_a_bound(page):
     for x in (1.23456e-7, 0.0011111, 0.9999, 1.0, 123.41, 99.999, 123456.7, 3e-300):
         assert float(number(Proved(x)).replace(",", "")) >= x
         assert float(number(x).replace(",", "")) == pytest.approx(x, rel=5e-3)
+        assert float(lower_number(x).replace(",", "")) <= x
     assert number(Proved(math.inf)) == "infinite" and number(0.0) == "0"
 
 
@@ -154,6 +158,78 @@ def test_hostile_texts_are_escaped(made):
         found = Checked(text)
         assert not {"script", "img"} & set(found.tags)
         assert not any(name.startswith("on") for _, name, _ in found.attributes)
+
+
+# -- rates ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rated() -> Rates:
+    """A theorem and a floor, made up; what they are is tested where they are proved."""
+    model = Fitted(4, 1257.0, Proved(0.0147))
+    line = LowerBound("lin", "lag 3", 1257.0, 0.0, 0.0021789, 0.9, 0.0007, (0,), (Fraction(1),))
+    theorem = Theorem("lin", "lag 3", 1257.0, model.E, 0.0021789, 989.0)
+    heads = HeadRates(
+        "one-layer-lin",
+        "lin",
+        "float32",
+        model,
+        {"float32": (Fitted(3, 9.0, Proved(0.05)), model)},
+        (Fitted(4, 32.0, Proved(0.9)), model),
+        (Fitted(4, 32.0, Proved(0.9)), model),
+        (line,),
+        -4.25,
+        theorem,
+        1.0,
+    )
+    width = WidthRates("x1 < x2", ((4, Proved(0.1)), (8, Proved(0.03))), (6, Proved(0.05)), -1.74, "ridges")
+    return Rates(PaperRates({"lin": 1.03, "log": 3.03}), (heads,), width)
+
+
+def test_the_theorem_the_floor_and_the_slopes_are_told(made, rated):
+    html = report_html(*made, rates=rated)
+    found = Checked(html)
+    assert found.tags.count("svg") == 9
+    text = re.sub(r"<[^>]+>", "", html)
+    # The mass and the least error are rounded down: what is printed is proved.
+    assert (
+        "Theorem: no one-layer lin architecture, whatever its heads and exponents (p &gt; 0), with mass at most "
+        "1,250 has an l1 error below 0.00217 for lag 3 (proved). This one has 0.0147, 6.75 times that."
+        in text
+    )
+    assert "H<sup>−n</sup> for every n" in html and "m<sup>−1/2</sup>" in html
+    assert "lin: H<sup>−4.2</sup> from 3 to 4 heads" in html and "the slope is −1.74" in html
+    assert "x1 &lt; x2" in html and {0.0021789, 0.1, 0.03, 1257.0} <= {value for value, _ in found.data}
+
+
+def test_a_theorem_about_mass_and_none_at_all(made, rated):
+    heads = rated.heads[0]
+    told = {}
+    for name, change in {"mass": {"E_least": 0.0}, "none": {"E_least": 0.0, "mass_least": 0.0}}.items():
+        theorem = replace(heads.theorem, **change)
+        html = report_html(*made, rates=replace(rated, heads=(replace(heads, theorem=theorem),)))
+        told[name] = re.sub(r"<[^>]+>", "", html)
+    E = lower_number(heads.theorem.E)
+    assert f"with mass below 989 has an l1 error of {E} or less for lag 3 (proved)" in told["mass"]
+    alone = replace(rated, heads=(replace(heads, front=heads.front[-1:]),), width=None)
+    assert Checked(report_html(*made, rates=alone)).tags.count("svg") == 7  # one point is not drawn
+    assert "Nothing is proved of the least error" in told["none"] and "Theorem" not in told["none"]
+
+
+def test_rates_that_were_not_measured_are_only_stated(page):
+    assert "The paper's rates" in page and "not measured: no model of one lin or log layer" in page
+    assert "exact, no neurons" in page and "Theorem" not in page
+
+
+@pytest.mark.slow
+def test_a_one_layer_page_has_its_theorem():
+    """From a compiled model to the sentence: the numbers are the design's and the floor's."""
+    built = compile(Fixed(lags=[2], readout="x1"), tolerance=0.1, route="one-layer-lin")
+    html = report_html(built)
+    Checked(html)
+    assert (
+        "Theorem:</strong> no one-layer lin architecture" in html and "Error against heads and mass" in html
+    )
 
 
 def test_index_links_every_entry(made):
