@@ -53,8 +53,10 @@ class Anywhere:
         # Each row picks one coordinate, as it is: nothing is added up.
         plain = ((W != 0).sum(axis=1) <= 1) & ((W == 0) | (np.abs(W) == 1)).all(axis=1)
 
-        first = error(self.E_first, self.size_first)
-        return Anywhere(self.places, W @ self.coef, error(self.E, self.size), first, self.sizes)
+        first, coef = error(self.E_first, self.size_first), W @ self.coef
+        kept = np.flatnonzero(coef.any(axis=0))
+        places = tuple(self.places[k] for k in kept)
+        return Anywhere(places, coef[:, kept], error(self.E, self.size), first, self.sizes)
 
     def later(
         self, coordinates: np.ndarray, z: int, added: "Anywhere", gain: float, error: np.ndarray

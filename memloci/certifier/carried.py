@@ -31,11 +31,16 @@ class Carried:
         """The coordinates that depend on an unknown; most do not."""
         return np.flatnonzero(self.coef.any(axis=(0, 2)))
 
+    @cached_property
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
+        part = self.coef[:, self.bent]
+        return part, np.abs(part)
+
     def spread(self, by: np.ndarray, absolute: bool = False) -> np.ndarray:
         """sum_a coef_a by_a."""
         total = np.zeros_like(self.const)
-        part = self.coef[:, self.bent]
-        total[:, self.bent] = np.einsum("nda,na->nd", np.abs(part) if absolute else part, by)
+        if len(self.bent):
+            total[:, self.bent] = (self._parts[absolute] @ by[:, :, None])[:, :, 0]
         return total
 
     @cached_property
@@ -134,8 +139,8 @@ class Matrix:
 
     def count(self, which: np.ndarray, pattern: np.ndarray | None = None) -> np.ndarray:
         """How many entries of a row that are not 0 (or in `pattern`) meet one of `which`."""
-        pattern = self.W != 0 if pattern is None else pattern
-        return self._apply(which.astype(float), pattern.astype(float))
+        counted = (self.W != 0) if pattern is None else pattern
+        return self._apply(which.astype(float), np.asarray(counted, dtype=float))
 
 
 def _own(M: Matrix, X: Carried, b: np.ndarray, bent: np.ndarray) -> np.ndarray:

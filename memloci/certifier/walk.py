@@ -7,7 +7,7 @@ unnormalised exponentials and powers of the query (unnormalised.py). Any weights
 that do something else than recall one place get a bound that is true and large.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flint import arb
@@ -122,6 +122,8 @@ class _Layer:
     B: np.ndarray
     c: np.ndarray
     A: np.ndarray
+    taps: dict[int, "_Fixed"] = field(default_factory=dict)
+    shares: dict[tuple[int, Format, bool], float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, block: Block, l: int) -> "_Layer":
@@ -195,13 +197,23 @@ class _Layer:
         """What head h finds in each case, and its error per unit of value."""
         cases, n = X.cases, len(X.cases)
         if self.kernels is not None:
-            finding = _fixed(self.kernels, h)
-            return finding.for_cases(n), np.full(n, finding.share(self.kernels, h, precision, stored))
+            finding, share = self._fixed(h, precision, stored)
+            return finding.for_cases(n), np.full(n, share)
         assert self.W_Q is not None and self.turns is not None
         q, keys = linear(self.W_Q[h], X, precision, stored=stored), self._keys(h, past, precision, stored)
         asked = Ball(q.middle, q.radius)
         found = find(asked, *keys, self.turns[h], cases.t_min, cases.t_max, precision)
         return _Finding(found.what, found.z, np.ones(n)), _softmax_share(found.beside, precision)
+
+    def _fixed(self, h: int, precision: Format, stored: bool) -> tuple["_Fixed", float]:
+        """A fixed kernel and its error per unit of value; asked for again and again, so remembered."""
+        assert self.kernels is not None
+        if h not in self.taps:
+            self.taps[h] = _fixed(self.kernels, h)
+        key = (h, precision, stored)
+        if key not in self.shares:
+            self.shares[key] = self.taps[h].share(self.kernels, h, precision, stored)
+        return self.taps[h], self.shares[key]
 
     def _contents(self, X: Carried, past: Anywhere, precision: Format, stored: bool) -> Asked:
         """The query term of every head; a key that depends on s has no such term, and its error says so."""
@@ -269,8 +281,7 @@ class _Layer:
             writes = np.flatnonzero(self.W_O[h].any(axis=1))
             writers[writes] += 1
             if self.kernels is not None:
-                finding = _fixed(self.kernels, h)
-                share = finding.share(self.kernels, h, precision, stored)
+                finding, share = self._fixed(h, precision, stored)
                 what, z, gain = MATCH, finding.lag, finding.weight
             else:
                 assert self.W_Q is not None and self.turns is not None

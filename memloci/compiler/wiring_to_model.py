@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from memloci.compiler.design_to_model import blank
-from memloci.model.transformer import Transformer
+from memloci.model.architecture import Architecture
+from memloci.model.transformer import Block, Transformer
 from memloci.planner.design import output_slot
 from memloci.planner.wiring import ONE, Reader, Stage, Wiring
 
@@ -34,13 +35,15 @@ def wiring_to_model(wiring: Wiring) -> Transformer:
     model = eqx.tree_at(
         lambda m: (m.W_E, m.b_E, m.W_U, m.b_U), model, tuple(map(cast, (W_E, b_E, W_U, wiring.readout.b)))
     )
+    blocks = []  # one by one: replacing leaves of a model of 256 layers takes long
     for l, stage in enumerate(wiring.stages):
-        model = _fill_heads(model, l, stage, at, cast)
+        block = _fill_heads(model.layers[l], a, stage, at, cast)
         if a.width:
             last = l == len(wiring.stages) - 1
-            ffn = lambda m, l=l: (m.layers[l].ffn.B, m.layers[l].ffn.c, m.layers[l].ffn.A)
-            model = eqx.tree_at(ffn, model, tuple(map(cast, _neurons(wiring, stage, at, a.width, last))))
-    return model
+            ffn = lambda b: (b.ffn.B, b.ffn.c, b.ffn.A)
+            block = eqx.tree_at(ffn, block, tuple(map(cast, _neurons(wiring, stage, at, a.width, last))))
+        blocks.append(block)
+    return eqx.tree_at(lambda m: m.layers, model, tuple(blocks))
 
 
 def _neurons(
@@ -63,8 +66,7 @@ def _neurons(
     return B, c, A
 
 
-def _fill_heads(model: Transformer, l: int, stage: Stage, at: Mapping[str, int], cast) -> Transformer:
-    a = model.architecture
+def _fill_heads(block: Block, a: Architecture, stage: Stage, at: Mapping[str, int], cast) -> Block:
     H, D, d_v = a.heads, a.dim, a.value_dim
     W_V, W_O = np.zeros((H, d_v, D)), np.zeros((H, D, d_v))
     for h, head in enumerate(stage.heads):
@@ -73,39 +75,38 @@ def _fill_heads(model: Transformer, l: int, stage: Stage, at: Mapping[str, int],
         for to, gains in head.writes.items():
             for slot, gain in gains.items():
                 W_O[h, at[to], head.values.index(slot)] = gain
-    heads = lambda m: m.layers[l].attention.heads
-    model = eqx.tree_at(lambda m: (heads(m).W_V, heads(m).W_O), model, (cast(W_V), cast(W_O)))
+    heads = lambda b: b.attention.heads
+    block = eqx.tree_at(lambda b: (heads(b).W_V, heads(b).W_O), block, (cast(W_V), cast(W_O)))
     # A layer with fewer heads than the widest repeats its last head with nothing to write.
     spare = stage.heads[-1] if stage.heads else None
     all_heads = [*stage.heads, *[spare] * (H - len(stage.heads))]
-    return _fill_scores(model, l, all_heads, at, cast)
+    return _fill_scores(block, a, all_heads, at, cast)
 
 
 def _fill_scores(
-    model: Transformer, l: int, readers: list[Reader | None], at: Mapping[str, int], cast
-) -> Transformer:
-    a = model.architecture
-    heads = lambda m: m.layers[l].attention.heads
+    block: Block, a: Architecture, readers: list[Reader | None], at: Mapping[str, int], cast
+) -> Block:
+    heads = lambda b: b.attention.heads
     if a.attention == "dp":
         W_Q, W_K = (np.zeros((len(readers), a.key_dim, a.dim)) for _ in range(2))
         for h, reader in enumerate(readers):
             for W, rows in [(W_Q, reader.query), (W_K, reader.key)] if reader else []:
                 for slot, vector in rows.items():
                     W[h, :, at[slot]] += vector
-        model = eqx.tree_at(lambda m: (heads(m).score.W_Q, heads(m).score.W_K), model, (cast(W_Q), cast(W_K)))
+        block = eqx.tree_at(lambda b: (heads(b).score.W_Q, heads(b).score.W_K), block, (cast(W_Q), cast(W_K)))
     if a.attention == "tmx":
         w = np.zeros((len(readers), a.dim))
         for h, reader in enumerate(readers):
             for slot, weight in reader.w.items() if reader else []:
                 w[h, at[slot]] = weight
-        model = eqx.tree_at(lambda m: heads(m).score.w, model, cast(w))
+        block = eqx.tree_at(lambda b: heads(b).score.w, block, cast(w))
     if a.encoding in ("lin", "log"):
         p = [reader.p if reader and reader.p is not None else 2.0 for reader in readers]
-        model = eqx.tree_at(lambda m: heads(m).encoding.p, model, cast(p))
+        block = eqx.tree_at(lambda b: heads(b).encoding.p, block, cast(p))
     if a.encoding == "rope":
         turns = np.zeros((len(readers), a.key_dim // 2), np.uint32)
         for h, reader in enumerate(readers):
             if reader and reader.turns is not None:
                 turns[h] = reader.turns
-        model = eqx.tree_at(lambda m: heads(m).encoding.turns, model, jnp.asarray(turns))
-    return model
+        block = eqx.tree_at(lambda b: heads(b).encoding.turns, block, jnp.asarray(turns))
+    return block

@@ -23,6 +23,7 @@ from memloci.expressions.formula import Formula
 from memloci.model.attention import Attention, Head
 from memloci.model.normalisation import whole_past
 from memloci.model.transformer import Block, Transformer, require_precision
+from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
@@ -95,8 +96,17 @@ def memory_label(task: Task, i: int) -> str:
             return f"lag {task.lags[i - 1]:,}"
         case Essential():
             return formula_text(task.rho[i - 1])
+        case Adaptive():
+            text, bound = lag_text(task, i), task.lag_bounds[i - 1]
+            return f"lag {text}" + ("" if text == str(bound) else f" (at most {bound:,})")
         case _:
             return f"lag at most {task.lag_bounds[i - 1]:,}"
+
+
+def lag_text(task: Adaptive, i: int) -> str:
+    """The lag of memory i as the user wrote it; the name of a callable."""
+    source = task.lags[i - 1]
+    return str(source) if isinstance(source, int | str) else getattr(source, "__name__", "a callable")
 
 
 def shown_lags(task: Task) -> int:
@@ -130,7 +140,7 @@ def slot_kernels(
     for i in range(1, task.M + 1):
         for c, channel in enumerate(task.channels):
             variable = f"{channel.name}{i}"
-            if variable in holds:
+            if holds.get(variable) in slots:
                 slot = holds[variable]
                 K = responses[c, slots.index(slot)]
                 label = memory_label(task, i)

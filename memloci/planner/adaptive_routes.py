@@ -26,10 +26,12 @@ from flint import arb, ctx
 
 from memloci.approx.adaptive_sums import AdaptiveSum, adaptive_sum, coefficients, floor
 from memloci.approx.lookup import TooLong
+from memloci.approx.lower_bounds import chebyshev_mass
 from memloci.approx.ridge_sums import RidgeSum
 from memloci.approx.rpe import as_rpe
 from memloci.certifier.rounding import UNIT
 from memloci.errors import BadInput
+from memloci.planner.capacity import capacity
 from memloci.planner.design import shifted
 from memloci.planner.routes import ROUNDING, Obstacle
 from memloci.planner.symbols import Symbols, memory_slot, presence_slot
@@ -255,6 +257,12 @@ def sums(demand: AdaptiveDemand, rpe: str, attention: str) -> Wiring:
     that no weight exceeds 1. tmx adds the query term as it is, dp multiplies it by a constant key.
     """
     task = demand.task
+    asked, most = capacity(task), (demand.levels + 1) * max(HEADS) * task.M * (task.d + 1)
+    if asked > most:
+        raise Obstacle(
+            f"weights that factorise carry L H d_v numbers per position, here at most {most:,}; the task asks for "
+            f"{asked:,}: two pasts agree on all of them (proved)"
+        )
     symbols = Symbols(task, lambda j: task.levels[j - 1] + 1, demand.precision)
     heads: list[list[Reader]] = [[] for _ in range(demand.levels + 1)]
     found: dict[tuple[int, ...], AdaptiveSum] = {}
@@ -266,8 +274,8 @@ def sums(demand: AdaptiveDemand, rpe: str, attention: str) -> Wiring:
             found[lags] = _fewest_heads(demand, rpe, lags, _enough(demand, i))
         best, slot = found[lags], f"lag of {i}"
         lift = LIFT if task.parents[i - 1] else 0.0
-        asked = (lambda g: g * 1.0) if rpe == "lin" else (lambda g, lift=lift: np.log(g) + lift)
-        symbols.table(i, lambda lags, asked=asked: asked(lags)[..., None], (slot,))
+        value_of = (lambda g: g * 1.0) if rpe == "lin" else (lambda g, lift=lift: np.log(g) + lift)
+        symbols.table(i, lambda lags, value_of=value_of: value_of(lags)[..., None], (slot,))
         for beta, gain in zip(best.exponents, _gains(best), strict=True):
             anchor = lags[-1] - 1.0 if rpe == "lin" else lift + math.log(lags[-1])
             asks = {slot: beta, ONE: -beta * anchor}
@@ -322,15 +330,8 @@ def _enough(demand: AdaptiveDemand, i: int) -> float:
 
 
 def _fewest_heads(demand: AdaptiveDemand, rpe: str, lags: tuple[int, ...], enough: float) -> AdaptiveSum:
-    price = ROUNDING * UNIT[demand.precision]  # what every model pays at least
     if lags != (1,):
-        demand.say(f"{rpe}, lags up to {lags[-1]}: the least that any heads leave")
-        least = _floor(rpe, lags, price)
-        if least > enough:
-            raise Obstacle(
-                f"lags up to {lags[-1]} with {rpe} heads without normalisation: error and {ROUNDING:g} roundings of the "
-                f"mass in {demand.precision} leave at least {least:.2g}, whatever the heads (proved); {enough:.2g} is asked"
-            )
+        _refuse_beyond_the_wall(demand, rpe, lags, enough)
     best = None
     for heads in HEADS if lags != (1,) else (1,):
         demand.say(f"{rpe}, {heads} heads")
@@ -345,6 +346,31 @@ def _fewest_heads(demand: AdaptiveDemand, rpe: str, lags: tuple[int, ...], enoug
             break
     assert best is not None
     return best
+
+
+def _refuse_beyond_the_wall(demand: AdaptiveDemand, rpe: str, lags: tuple[int, ...], enough: float) -> None:
+    """Error plus what the least rounding of the mass costs has a floor that no heads get under."""
+    u = UNIT[demand.precision]
+    what = f"lags up to {lags[-1]} with {rpe} heads without normalisation"
+    if rpe == "lin" and lags[-1] > FAR:  # adaptive recall costs what recalling the farthest lag costs
+        mass = chebyshev_mass(lags[-1], min(enough, 0.5)).log2
+        if mass + math.log2(ROUNDING * u) > math.log2(enough):
+            raise Obstacle(
+                f"{what} need at least 2^{mass:.1f} of mass, whatever the heads (proved), and {demand.precision} has "
+                f"{-math.log2(u):.0f} bits"
+            )
+    demand.say(f"{rpe}, lags up to {lags[-1]}: the least that any heads leave")
+    few = tuple(g for g in lags if g <= FEW[rpe])  # what is impossible for some of the lags is for all
+    least = _floor(rpe, few if len(few) > 1 else lags, ROUNDING * u)
+    if least > enough:
+        raise Obstacle(
+            f"{what}: error and {ROUNDING:g} roundings of the mass in {demand.precision} leave at least "
+            f"{least:.2g}, whatever the heads (proved); {enough:.2g} is asked"
+        )
+
+
+FAR = 16
+FEW = {"lin": 16, "log": 6}
 
 
 # tmx and dp ask the same.

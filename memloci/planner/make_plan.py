@@ -19,6 +19,7 @@ from memloci.compiler.wiring_to_model import wiring_to_model
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
 from memloci.planner.adaptive_routes import ADAPTIVE_ROUTES, AdaptiveDemand
+from memloci.planner.capacity import obstacle
 from memloci.planner.design import Design
 from memloci.planner.routes import ROUTES, Demand, Obstacle, Progress
 from memloci.planner.wiring import Wiring
@@ -108,6 +109,8 @@ def plan(
 def _build(name: str, demand: Demand | AdaptiveDemand) -> tuple[Design | Wiring, Transformer]:
     if isinstance(demand, AdaptiveDemand):
         wiring = ADAPTIVE_ROUTES[name](demand)
+        if reason := obstacle(wiring.architecture(), demand.task):
+            raise Obstacle(reason)
         return wiring, wiring_to_model(wiring)
     design = ROUTES[name](demand)
     return design, design_to_model(design)

@@ -278,7 +278,7 @@ def _maps(figure: Figure, maps: Sequence[AttentionMap], rows: int, columns: int)
             interpolation="nearest",
             aspect="equal",
         )
-        axes.set_title(f"layer {found.layer}, head {found.head}", pad=3, fontsize=8)
+        axes.set_title(f"layer {found.layer + 1}, head {found.head + 1}", pad=3, fontsize=8)
         axes.grid(False)
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))

@@ -16,7 +16,7 @@ from memloci.report.figures import lower_number, number
 from memloci.tasks.adaptive import Adaptive
 
 COLOURS = ("blue", "red", "green", "purple", "orange", "sky")  # variables of the page
-CELL, GAP, LANE, LINE = 46, 26, 30, 15
+CELL, GAP, LANE, LINE = 48, 26, 30, 15
 LEFT, RIGHT = 128, 210
 LEAST_CELLS, MOST_CELLS, MOST_CHANNELS = 12, 22, 3
 
@@ -209,7 +209,7 @@ def _cells(
         if p == trace.t:
             cells.text(x[p], top - 22, "now", "strong", "middle")
         for c in range(len(channels)):
-            cells.text(x[p], top + 17 + LINE * c, _short(trace.x[p, c]), "" if c else "strong", "middle")
+            cells.text(x[p], top + 17 + LINE * c, _cell(trace.x[p, c]), "" if c else "strong", "middle")
     if shown[0] > 0:
         cells.text(LEFT - 3, top + box / 2 + 4, "…", "soft", "middle")
     return cells
@@ -263,6 +263,12 @@ def _colour(recall: Recall) -> str:
 def _short(x: float) -> str:
     """Three digits, a true minus."""
     text = f"{0.0 if abs(x) < 5e-4 else x:.3g}" if abs(x) < 1e4 else f"{x:.1e}"
+    return text.replace("-", "−")
+
+
+def _cell(x: float) -> str:
+    """What fits into a cell."""
+    text = f"{x:.0f}" if x == round(x) and abs(x) < 1e4 else f"{x:.2f}" if abs(x) < 100 else f"{x:.0e}"
     return text.replace("-", "−")
 
 

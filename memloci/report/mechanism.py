@@ -32,21 +32,11 @@ def doings(wiring: Wiring) -> list[Doing]:
         groups = [list(group) for _, group in groupby(stage.heads, _asked)] or [[]]
         for k, group in enumerate(groups):
             now = _doing(wiring, group, neurons if k == len(groups) - 1 else "")
-            if (
-                found
-                and len(groups) == 1
-                and group
-                and _shape(found[-1][2]) == _shape(now)
-                and not now.writes
-            ):
-                found[-1] = (found[-1][0], l, replace(found[-1][2], reads="what the layer before brought"))
+            if found and len(groups) == 1 and found[-1][2] == now:
+                found[-1] = (found[-1][0], l, now)
             else:
                 found.append((l, l, now))
     return [replace(doing, layers=f"{a + 1}" if a == b else f"{a + 1} to {b + 1}") for a, b, doing in found]
-
-
-def _shape(doing: Doing) -> tuple[str, ...]:
-    return doing.heads, doing.looks, doing.writes, doing.neurons
 
 
 def _doing(wiring: Wiring, group: Sequence[Reader], neurons: str) -> Doing:
@@ -54,16 +44,10 @@ def _doing(wiring: Wiring, group: Sequence[Reader], neurons: str) -> Doing:
         return Doing("", "–", "", "", "", neurons)
     head = group[0]
     memory = _asked(head)
-    reads = _channels(head.values)
-    ready = {memory_slot(channel, memory) for channel in wiring.channels} if memory else set()
-    return Doing(
-        "",
-        f"{len(group)}",
-        _looks(wiring, group, memory),
-        reads,
-        f"memory {memory}" if ready & set(head.writes) or memory else "",
-        neurons,
-    )
+    later = any("@" in slot for slot in head.values)
+    reads = "what the layer before brought" if later and not memory else _channels(head.values)
+    to = f"memory {memory}" if memory else "slots for later layers"
+    return Doing("", f"{len(group)}", _looks(wiring, group, memory), reads, to, neurons)
 
 
 def _asked(head: Reader) -> int:
@@ -86,15 +70,9 @@ def _looks(wiring: Wiring, group: Sequence[Reader], memory: int) -> str:
 
 def _channels(slots: Iterable[str]) -> str:
     """a@1, v@1 -> a, v of the token before."""
-    names, steps = [], {"0"}
-    for slot in slots:
-        name, _, step = slot.partition("@")
-        steps = {step or "0"}
-        names.append("that there is one" if name == ONE else name)
-    far = int(steps.pop())
-    return ", ".join(names) + (
-        "" if not far else " of the token before" if far == 1 else f" of {far} tokens before"
-    )
+    names = [slot.partition("@") for slot in slots]
+    told = ", ".join("presence" if name == ONE else name for name, *_ in names)
+    return told + (" of the token before" if any(step for *_, step in names) else "")
 
 
 def _neurons(wiring: Wiring, stage: Stage, last: bool) -> str:

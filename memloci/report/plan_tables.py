@@ -1,6 +1,6 @@
 """Plans and certificates as rows, for the terminal and for JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -44,9 +44,9 @@ def plans_dict(plans: Plans, rates: Rates) -> dict[str, Any]:
 
 def plans_table(name: str, plans: Plans) -> Any:
     table = plain_table(f"{name}: worst case {plans.tolerance:g} in {plans.precision}")
-    for heading in ("route", "layers", "heads", "width", "parameters", "bits", "bound", "why"):
-        left = heading in ("route", "why")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "why")
+    for heading in ("route", "layers", "heads", "width", "parameters", "bits", "bound", "tolerance"):
+        left = heading in ("route", "tolerance")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for p in (*plans.met, *plans.missed):
         a, style = p.model.architecture, "" if p.certificate.met else "dim"
         table.add_row(
@@ -57,20 +57,45 @@ def plans_table(name: str, plans: Plans) -> Any:
             f"{p.model.parameter_count:,}",
             str(p.certificate.bits or "-"),
             _bound(p.certificate.bound),
-            p.why if p.certificate.met else f"misses the tolerance: {p.why}",
+            "met" if p.certificate.met else "missed",
             style=style,
         )
     parts: list[Any] = [table]
+    # Sentences get lines of their own: a column of them is narrow beside eight columns of numbers.
+    if plans.met:
+        parts += [Text("Why", style="bold"), _sentences({p.route: p.why for p in plans.met})]
+    if plans.missed:
+        parts += [
+            Text("Misses the tolerance", style="bold"),
+            _sentences({p.route: _missed(p) for p in plans.missed}),
+        ]
     if plans.obstacles:
-        reasons = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        reasons.add_column(no_wrap=True)
-        reasons.add_column()
-        for route, reason in plans.obstacles.items():
-            reasons.add_row(route, Text(reason))
-        parts += [Text("Cannot serve", style="bold"), reasons]
+        parts += [Text("Cannot serve", style="bold"), _sentences(_merged(plans.obstacles))]
     if not plans.met:
         parts.append(Text("no route meets the tolerance"))
     return Group(*parts)
+
+
+def _sentences(told: Mapping[str, str]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for route, sentence in told.items():
+        table.add_row(route, Text(sentence))
+    return table
+
+
+def _merged(told: Mapping[str, str]) -> dict[str, str]:
+    """Routes with the same reason on one line."""
+    routes: dict[str, list[str]] = {}
+    for route, reason in told.items():
+        routes.setdefault(reason, []).append(route)
+    return {", ".join(names): reason for reason, names in routes.items()}
+
+
+def _missed(plan: Plan) -> str:
+    lost = [f"recall of memory {', '.join(map(str, level.memories))}" for level in outside(plan.certificate)]
+    return plan.why + (f"; outside its margin: {', '.join(lost)}" if lost else "")
 
 
 def rates_table(rates: Rates) -> Any:

@@ -19,7 +19,7 @@ from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
 from memloci.observer import probes
 from memloci.observer.sup_error import Measurement
-from memloci.observer.trace import told_positions, traces
+from memloci.observer.trace import memory_slots, told_positions, traces
 from memloci.planner.make_plan import Plan, Plans
 from memloci.planner.rates import Fitted, HeadRates, Rates, Theorem, measured
 from memloci.planner.wiring import Wiring
@@ -248,7 +248,7 @@ def _nesting(task: Adaptive) -> str:
     waits = [(i, parents) for i, parents in enumerate(task.parents, start=1) if parents]
     if not waits:
         return "Every lag is read off the present token (the warm-up, K = 0)."
-    told = "; ".join(f"memory {i} for {', '.join(map(str, parents))}" for i, parents in waits[:6])
+    told = "; ".join(f"memory {i} waits for {' and '.join(map(str, own))}" for i, own in waits[:6])
     return (
         f"Some lags are known only when an earlier memory has been recalled (K = {task.K}): {told}. "
         "A memory before the start is blank, and so is one whose lag asks a blank memory."
@@ -257,13 +257,14 @@ def _nesting(task: Adaptive) -> str:
 
 def _follow(built: Record, example: probes.Example) -> str:
     task, design = built.task, built.plan.design
-    if not isinstance(task, Adaptive):
+    if not isinstance(task, Adaptive) or not memory_slots(task, design.holds, design.slots):
         return ""
     found = traces(built.model, task, design.holds, design.slots, example.x, told_positions(task, example.x))
+    nested = ", and what it recalls says how far the next one looks" if task.K else ""
     text = (
-        "<p>Choose a position t and read downwards: each layer looks back from t, and what it recalls says how "
-        "far the next one looks. Solid arrows are where attention looks, dotted ones lead to the token that is "
-        "read. This is one sequence, observed; what holds for all is proved in the certificate.</p>"
+        f"<p>Choose a position t and read downwards: each layer looks back from t{nested}. Solid arrows are where "
+        "attention looks, dotted ones lead to the token that is read, faint ones are heads at rest. This is one "
+        "sequence, observed; what holds for every sequence is in the certificate.</p>"
     )
     return _section("Follow one query", text + follow_html(found, task, built.certificate), wide=True)
 
@@ -422,7 +423,10 @@ def _mechanism(built: Record) -> str:
             [escape(text) for text in (d.layers, d.heads, d.looks, d.reads, d.writes, d.neurons)]
             for d in doings(design)
         ]
-        text = "<p>g1, g2, … are the lags of the memories, z is the lag of a token that is looked at.</p>"
+        z = " z is the lag of a token that is looked at." if design.normalisation == "none" else ""
+        text = (
+            f"<p>g1, g2, … are the lags of memories 1, 2, …, computed by neurons from what is there.{z}</p>"
+        )
         table = _table(heads, rows, numeric=(1,), wordy=(2, 3, 5))
         return _section("What the heads do", text + table, wide=True)
     kernels = probes.slot_kernels(built.model, built.task, design.holds, design.slots)
@@ -445,9 +449,14 @@ def _attention(built: Record, example: probes.Example) -> str:
     shown = f"The first {len(maps)} of {count} heads. " if count > len(maps) else ""
     far = [lag for lag in built.task.lag_bounds if len(example.x) <= lag < math.inf]
     beyond = f" Lags of {len(example.x):,} or more do not fit the picture." if far else ""
+    points = ""
+    if isinstance(built.task, Adaptive) and built.plan.route != "chain":
+        points = "Pointers leave the diagonals: each position looks where its own lag says. "
+    if isinstance(built.task, Adaptive) and built.plan.route == "rotary":
+        points += "Heads with nothing to recall rest at position 0. "
     caption = (
-        f"{shown}Row t shows where position t reads from; a lag is a diagonal. The colour follows the square "
-        f"root of the weight, so that small weights are seen.{beyond}"
+        f"{shown}Row t shows where position t reads from; a lag is a diagonal. {points}The colour follows the "
+        f"square root of the weight, so that small weights are seen.{beyond}"
     )
     return _section("Attention maps", _figure(figures.attention_figure(maps), "Attention weights", caption))
 
@@ -560,7 +569,10 @@ def _wall(built: Record) -> str:
         text.append("Kernels that decay need little cancellation: the wall stands before single lags.")
     elif beyond := sorted({lag for lag in lags if lag > far}):
         text.append("Beyond the picture: " + ", ".join(map(_beyond, beyond)) + ".")
-    caption = "Shaded: out of reach for one lin layer. Depth, rotary and t5 heads go round the wall."
+    round_it = (
+        "Rotary heads and chains of shifts" if isinstance(task, Adaptive) else "Depth, rotary and t5 heads"
+    )
+    caption = f"Shaded: out of reach for one lin layer. {round_it} go round the wall."
     svg = figures.wall_figure(points, lags, certificate.bits)
     return _section(
         "The wall", "".join(f"<p>{part}</p>" for part in text) + _figure(svg, "Bits against lag", caption)
