@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.table import Table
 
-ALL = ("startup", "compile")
+ALL = ("startup", "compile", "adaptive")
 
 
 def show(table: Table) -> RichTable:

@@ -37,7 +37,7 @@ class Row:
     E: float
 
 
-def _seconds(job: Callable[[], Any], rounds: int = 2) -> tuple[float, Any]:
+def seconds(job: Callable[[], Any], rounds: int = 2) -> tuple[float, Any]:
     best, result = float("inf"), None
     for _ in range(rounds):  # the first run of a model also compiles it
         start = time.perf_counter()
@@ -47,8 +47,8 @@ def _seconds(job: Callable[[], Any], rounds: int = 2) -> tuple[float, Any]:
 
 
 def _compiled(series: str, against: str, x: int, task: Fixed) -> Row:
-    seconds, built = _seconds(lambda: compile(task, route=series))
-    return Row(series, against, x, seconds, built.model.parameter_count, float(built.certificate.bound))
+    took, built = seconds(lambda: compile(task, route=series))
+    return Row(series, against, x, took, built.model.parameter_count, float(built.certificate.bound))
 
 
 def measure() -> list[Row]:
@@ -63,8 +63,8 @@ def measure() -> list[Row]:
             _compiled("rotary", "heads", M, Fixed(lags=[7 * i for i in range(1, M + 1)], readout=mean))
         )
     for H in FIT_HEADS:
-        seconds, found = _seconds(lambda H=H: fit("lin", SingleLag(5), H), rounds=1)
-        rows.append(Row("fit of lag 5", "heads", H, seconds, None, found.error))
+        took, found = seconds(lambda H=H: fit("lin", SingleLag(5), H), rounds=1)
+        rows.append(Row("fit of lag 5", "heads", H, took, None, found.error))
     return rows
 
 

@@ -46,6 +46,8 @@ GALLERY = (
     Wanted("product", ("rotary", "t5")),
     Wanted("parity", ("rotary", "t5", "depth-1")),
     Wanted("multiplexer", ("rotary", "t5")),
+    Wanted("pointer", ("rotary", "chain", "lin-tmx")),
+    Wanted("nested-2", ("rotary", "chain")),
     Wanted("exponential", ("one-layer-lin", "rotary")),
     Wanted("power-law", ("one-layer-log", "rotary"), tolerance=1e-2),
     Wanted("power-law", ("one-layer-lin",), tolerance=1e-2, name="power-law-lin"),

@@ -110,7 +110,7 @@ def test_a_missed_tolerance_is_status_3_and_still_written(tmp_path):
 def test_mistakes_get_one_line(tmp_path):
     (tmp_path / "task.toml").write_text(TASK)
     for arguments, text in [
-        (["plan", "pointer"], "adaptive"),
+        (["plan", "pointer", "--route", "depth-1"], "the routes of adaptive memories"),
         (["plan", tmp_path / "task.toml", "--tolerance", "-1"], "tolerance"),
         (["plan", tmp_path / "task.toml", "--precision", "float8"], "precision"),
         (["plan", tmp_path / "task.toml", "--route", "teleport"], "unknown"),

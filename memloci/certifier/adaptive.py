@@ -81,6 +81,8 @@ class _Judge:
         return tuple(terms), worst, self._levels(ends)
 
     def bound(self, ends: Ends, precision: Format) -> float:
+        if not ends.fits:
+            return math.inf
         return max(_total(self._output(o, ends, precision)) for o in range(self.task.outputs)) * SLACK
 
     def _output(self, o: int, ends: Ends, precision: Format) -> list[Term]:
@@ -112,7 +114,7 @@ class _Judge:
     def _slots(self, o: int, ends: Ends) -> Slots | None:
         r = self.readout
         used = (r.B[r.live(o)] != 0).any(axis=0) | (r.W_U[o] != 0)
-        coordinates = [j for j in np.flatnonzero(used).tolist() if ends.size[j] > 0]
+        coordinates = [j for j in np.flatnonzero(used).tolist() if ends.size[j] != 0]
         worst = deviations(ends, len(self.task.variables), self.task.d)
         holds = {j: int(worst[j].argmin()) for j in coordinates}
         errors = tuple(float(worst[j, holds[j]]) for j in coordinates)

@@ -69,7 +69,7 @@ class Anywhere:
         for k, (c, lag) in enumerate(added.places):
             coef[coordinates, at[c, lag + z]] += gain * added.coef[:, k]
         E = self.E.copy()
-        E[coordinates] += error
+        E[coordinates] += error + 2.0**-50 * np.abs(gain) * (np.abs(added.coef) @ added.reach)
         kept = [(place, k) for place, k in at.items() if coef[:, k].any()]
         places = tuple(place for place, _ in kept)
         return Anywhere(places, coef[:, [k for _, k in kept]], E, self.E_first, self.sizes)
@@ -97,7 +97,7 @@ class Anywhere:
     def relu_added(self, B: np.ndarray, c: np.ndarray, A: np.ndarray, precision: Format) -> np.ndarray:
         """A bound on |A relu(B X + c)|, roundings included."""
         rows = self.linear(B, precision, stored=True)
-        most = np.maximum(rows.size + np.abs(c), 0.0) * (1 + 2 * precision.u) * (1 + 1e-12)
+        most = np.maximum(rows.size + np.abs(c), 0.0) * (1 + 4 * precision.u) * (1 + 1e-12)
         count = roundings(A) + 1
         return dot(np.abs(A), most) * (1 + gamma(count, precision.u))
 

@@ -56,7 +56,7 @@ class Carried:
     @cached_property
     def radius(self) -> np.ndarray:
         own = np.zeros_like(self.E)  # a number alone is its own midpoint
-        own[:, self.bent] = 2.0**-50 * self.weight[:, self.bent]
+        own[:, self.bent] = 2 * (self.coef.shape[2] + 4) * OWN * self.weight[:, self.bent]
         return self.spread(self.cases.radius, absolute=True) + self.E + own
 
     @cached_property
@@ -105,6 +105,7 @@ def linear(
         W, X = W[:, used], X.columns(used)
     b = np.zeros(len(W)) if bias is None else bias
     M = Matrix(W)
+    precision.expect(M.absolute(X.size) + np.abs(b))
     const = M(X.const) + b
     coef = np.zeros((*const.shape, X.coef.shape[2]))
     rows = np.flatnonzero((W[:, X.bent] != 0).any(axis=1))
@@ -202,6 +203,7 @@ def _within(E: np.ndarray, size: np.ndarray, precision: Format) -> np.ndarray:
 
 def add(X: Carried, Y: Carried, precision: Format) -> Carried:
     """X + Y; adding an exact 0 is exact."""
+    precision.expect(X.size + Y.size)
     total = Carried(X.cases, X.const + Y.const, X.coef + Y.coef, X.E + Y.E)
     both = (X.weight > 0) & (Y.weight > 0)
     known = (X.E == 0) & (Y.E == 0) & _on_grid(X.const, GRID**2) & _on_grid(Y.const, GRID**2)
@@ -211,6 +213,19 @@ def add(X: Carried, Y: Carried, precision: Format) -> Carried:
     rounded = rounded + np.where(coarse, 0.0, 1.05 * precision.u * total.size + precision.least)
     E = total.E + np.where(both, rounded, 0.0)
     return Carried(X.cases, total.const, total.coef, np.where(np.isnan(E), np.inf, E))
+
+
+def add_all(parts: list[Carried], precision: Format) -> Carried:
+    """The sum over heads, in any order."""
+    total, size = parts[0], parts[0].size
+    writers = (parts[0].weight > 0).astype(float)
+    for part in parts[1:]:
+        total = Carried(total.cases, total.const + part.const, total.coef + part.coef, total.E + part.E)
+        size, writers = size + part.size, writers + (part.weight > 0)
+    precision.expect(size)
+    more = np.maximum(writers - 1, 0)
+    E = total.E + gamma(more, precision.u) * size + more * (2 * OWN * size + precision.least)
+    return Carried(total.cases, total.const, total.coef, np.where(np.isnan(E), np.inf, E))
 
 
 def relu(X: Carried) -> Carried:

@@ -63,6 +63,7 @@ def find(
     # Angles carry 5 roundings of up to pi each, cosines the library's, turning 3; then a sum over the pairs.
     turned = 2 * (16 + LIBRARY + 3) + q.middle.shape[-1] + 2
     rounded = size.sum(axis=1) * gamma(turned, precision.u)
+    precision.expect(size.sum(axis=1))
     slack = 2 * wrong.sum(axis=1) + 2 * rounded + LIBM * size.sum(axis=1)
 
     still = turns == 0
@@ -73,7 +74,7 @@ def find(
     z = _decode(C, S, rotating)
     A, aside = _amplitudes(C, S, rotating, z)
     slack = slack + 2 * aside
-    others = _others(A)  # relative to the match
+    others = _others(A)  # relative to the match, a logarithm
     top = A.sum(axis=1) + C[:, still].sum(axis=1)
 
     own = z1.middle * q1.middle + z2.middle * q2.middle
@@ -81,19 +82,20 @@ def find(
         np.abs(z1.middle) + z1.radius + np.abs(z2.middle) + z2.radius
     )
     sharp0 = (np.abs(q1.middle) + np.abs(q2.middle)) * (np.abs(z1.middle) + np.abs(z2.middle))
-    loose = np.where(still, reach0 - sharp0 + 2.0**-40 * reach0, reach0).sum(axis=1) + rounded
+    rounded0 = reach0.sum(axis=1) * gamma(turned, precision.u)
+    precision.expect(reach0.sum(axis=1))
+    loose = np.where(still, reach0 - sharp0 + 2.0**-40 * reach0, reach0).sum(axis=1) + rounded0 + rounded
     at0 = own[:, still].sum(axis=1)
     same = bool((k0.middle == k.middle).all())
-    slack = slack + (2 * (reach0 - sharp0).sum(axis=1) if same else 0.0)
+    slack = slack + (2 * (reach0 - sharp0).sum(axis=1) + 2 * rounded0 if same else 0.0)
 
-    exp = lambda x: np.exp(np.clip(x, -700.0, 700.0)) * (1 + LIBM)
-    most = t_max.astype(float)
-    match = others * exp(slack) + (0.0 if same else exp(at0 + loose - top + slack))
+    # Sizes of sums of exponentials as logarithms; one that is not below 1 says nothing, and neither does NaN.
+    below = lambda x: np.where(x < 0, np.exp(np.clip(x, -700.0, 0.0)) * (1 + LIBM), np.inf)
+    match = below(others + slack) + (0.0 if same else below(at0 + loose - top + slack))
     match = np.where((t_min >= z + (not same)) & (z >= 1), match, np.inf)
-    start = others * exp(slack + top - at0 + loose)
-    start = np.where(t_max <= z, start, np.inf)
+    start = np.where(t_max <= z, below(others + slack + top - at0 + loose), np.inf)
     highest = C[:, still].sum(axis=1) + (np.abs(C) + np.abs(S))[:, ~still].sum(axis=1)
-    rest = most * exp(highest - at0 + loose + slack)
+    rest = below(np.log(np.maximum(t_max, 1)) + highest - at0 + loose + slack)
     sink = np.where((t_min >= 1) & (not same), np.minimum(start, rest), np.inf)
     match, sink = (np.where(np.isnan(beside), np.inf, beside) for beside in (match, sink))
     what = np.where(np.minimum(match, sink) >= 0.5, UNKNOWN, np.where(match <= sink, MATCH, SINK))
@@ -128,9 +130,9 @@ def _amplitudes(
 
 
 def _others(A: np.ndarray) -> np.ndarray:
-    """sum_b e^{-2 A_b} prod_{k > b} (1 + e^{-A_k})."""
-    total, product = np.zeros(len(A)), np.ones(len(A))
+    """log sum_b e^{-2 A_b} prod_{k > b} (1 + e^{-A_k}), which would underflow."""
+    total, product = np.full(len(A), -np.inf), np.zeros(len(A))
     for b in reversed(range(BITS)):
-        total += np.exp(-2 * A[:, b]) * product
-        product *= 1 + np.exp(-A[:, b])
-    return total * (1 + LIBM)
+        total = np.logaddexp(total, product - 2 * A[:, b])
+        product = product + np.log1p(np.exp(-A[:, b]))
+    return total + LIBM * (1 + np.abs(total))

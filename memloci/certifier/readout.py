@@ -32,7 +32,7 @@ from memloci.errors import BadInput
 from memloci.expressions.domain import Domain, lipschitz
 from memloci.expressions.evaluate import enclose
 from memloci.expressions.formula import Formula
-from memloci.expressions.interval import Interval, point
+from memloci.expressions.interval import Interval, down, point, up
 from memloci.expressions.parse import Expression
 
 MAX_BOXES = 50_000  # combinations of symbols looked at one by one
@@ -162,7 +162,7 @@ def by_slots(
     else:
         coarse = np.where(E > 0, 32.0 ** np.ceil(np.log(np.maximum(E, 1e-6)) / np.log(32.0)), 0.0)
         coarse = np.maximum(coarse, E)
-        key = (o, all_names, tuple(coarse.tolist()))
+        key = (o, slots.coordinates, all_names, tuple(coarse.tolist()))
         if key not in known:
             known[key] = _distance(formula, all_names, pieces, weights, coarse, (lo, hi))
         found = known[key]
@@ -171,7 +171,7 @@ def by_slots(
     steep = dict.fromkeys(all_names, 0.0)
     if any(e > 0 and not fix for e, fix in zip(E, finite, strict=True)):
         wide = {
-            name: tuple(Interval(piece.lo - e, piece.hi + e) for piece in domain)
+            name: tuple(Interval(down(piece.lo - e), up(piece.hi + e)) for piece in domain)
             for name, domain, e in zip(all_names, pieces, E, strict=True)
         }
         steep |= lipschitz(f, wide)

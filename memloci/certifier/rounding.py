@@ -22,7 +22,7 @@ float64 is itself accurate to 1e-9 relative; `SLACK` adds that back.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class Format:
         """No number of these sizes overflows; twice the room, for what rounding adds."""
         return all(bool((2.0 * np.asarray(size) < self.most).all()) for size in sizes)
 
+    def expect(self, *sizes: Numbers) -> None:
+        """Numbers of these sizes are computed; see `Watched`."""
+
     def has_number_in(self, piece: Interval) -> bool:
         """Some number of this format lies in the piece."""
         if piece.contains(0.0) or not self.u:
@@ -50,6 +53,17 @@ class Format:
         near, far = sorted((abs(piece.lo), abs(piece.hi)))
         step = math.ldexp(self.u, math.frexp(near)[1])  # the spacing of the format just above `near`
         return math.ceil(near / step) * step <= far
+
+
+@dataclass(frozen=True)
+class Watched(Format):
+    """A format that remembers whether anything computed in it may overflow, or is not a number."""
+
+    broken: list[bool] = field(default_factory=list, compare=False)
+
+    def expect(self, *sizes: Numbers) -> None:
+        if math.isfinite(self.most) and not self.holds(*sizes):
+            self.broken.append(True)
 
 
 FORMATS = {

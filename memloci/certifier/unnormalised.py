@@ -8,7 +8,6 @@ leaves out what is meant to be 0. Heads cancel
 in K_q; what they round, before anything cancels, is paid for by the mass sum_h |g_h|.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,7 +18,7 @@ from memloci.approx.rpe import LIN
 from memloci.certifier.anywhere import Anywhere, Place
 from memloci.certifier.carried import Carried, folded, nothing
 from memloci.certifier.kernels import SumKernels, Taps
-from memloci.certifier.rounding import LENGTH, LIBRARY, Format, gamma
+from memloci.certifier.rounding import LENGTH, LIBRARY, Format, dot, gamma, lost, times
 from memloci.certifier.signals import above
 
 
@@ -132,6 +131,8 @@ class Sums:
                     E[j] += above(self.kernels.residual(g, Taps(tuple(taps)))) * reach * (1 + 1e-12)
             places = tuple(dict.fromkeys(place for row in rows for place in row))
             coef = np.array([[row.get(place, 0.0) for place in places] for row in rows])
+            sizes = np.array([1.0 if c < 0 else past.sizes[c] for c, _ in places])
+            E += 2.0**-50 * np.abs(coef.reshape(len(rows), len(places))) @ sizes  # sums of taps
             self.known[key] = Anywhere(places, coef.reshape(len(rows), len(places)), E, E, past.sizes)
         return self.known[key]
 
@@ -151,31 +152,36 @@ class Sums:
         self, q: list[arb], error: np.ndarray, past: Anywhere, precision: Format, stored: bool
     ) -> np.ndarray:
         """Per coordinate: what the query's error, the values' errors and all roundings cost."""
-        u = precision.u
-        scale = np.array([above(s) for s in self._scales(q)])
-        moved = np.expm1(np.minimum(error, 700.0)) * (1 + 1e-9)
+        u, D = precision.u, self.W_O.shape[1]
+        unknown = ~np.isfinite(error)
+        largest = [x + arb(float(e)) for x, e in zip(q, np.where(unknown, 0.0, error), strict=True)]
+        scale = np.where(unknown, np.inf, [above(s) for s in self._scales(largest)])  # e^{q + error} Z
+        moved = -np.expm1(-error) * (1 + 1e-9)  # of that: e^{q + error} - e^q
         share = moved.copy()
+        kernels = ScaledKernels(
+            self.kernels.rpe, self.kernels.p, np.array([above(abs(x)) for x in q]) + error, self.window
+        )
         if u:
-            kernels = ScaledKernels(
-                self.kernels.rpe, self.kernels.p, np.array([above(abs(x)) for x in q]) + error, self.window
-            )
             weight, summed = kernels.weight_error(precision, stored), kernels.sum_error(precision, stored)
-            share += (1 + moved) * (weight + 1.05 * u * (1 + weight) + (1 + 1.05 * u) * summed)
-        total, reach = np.zeros(self.W_O.shape[1]), np.zeros(self.W_O.shape[1])
-        writers = np.zeros(self.W_O.shape[1])
+            share = share + weight + 1.05 * u * (1 + weight) + (1 + 1.05 * u) * summed
+        first = self.kernels.p if self.kernels.rpe is LIN else np.zeros_like(self.kernels.p)
+        precision.expect(
+            np.array([above((x - arb(float(p))).exp()) for x, p in zip(largest, first, strict=True)])
+        )
+        total, reach, writers = np.zeros(D), np.zeros(D), np.zeros(D)
         for h in range(len(q)):
+            value = past.linear(self.W_V[h], precision, stored)
+            whole = times(scale[h], value.size) * (1 + share[h])
+            precision.expect(value.size, whole)
             if not self.W_O[h].any():
                 continue
-            value = past.linear(self.W_V[h], precision, stored)
-            whole = scale[h] * value.size * (1 + share[h])
-            recalled = (
-                scale[h] * (share[h] * value.size + (1 + share[h]) * value.E) + 2.0**33 * precision.least
-            )
+            recalled = times(scale[h], share[h] * value.size + (1 + share[h]) * value.E)
+            recalled = recalled + kernels.lags * precision.least * (4 + value.size)
             writes = np.abs(self.W_O[h])
             inside = (self.W_O[h] != 0).sum(axis=1) + 1 + stored
-            total += writes @ recalled + gamma(inside, u) * (writes @ whole)
-            reach += writes @ whole
-            writers += (writes > 0).any(axis=1)
-            if not precision.holds(whole, reach) or not math.isfinite(float(whole.max(initial=0.0))):
-                return np.where(writers > 0, np.inf, total)
-        return total + gamma(np.maximum(writers - 1, 0), u) * (reach + total)
+            total = total + dot(writes, recalled) + times(gamma(inside, u), dot(writes, whole))
+            total = total + np.where(writes.any(axis=1), lost(self.W_O[h], whole, precision), 0.0)
+            reach = reach + dot(writes, whole)
+            writers += writes.any(axis=1)
+        precision.expect(reach + total)
+        return total + times(gamma(np.maximum(writers - 1, 0), u), reach + total)

@@ -9,16 +9,18 @@ that do something else than recall one place get a bound that is true and large.
 
 from dataclasses import dataclass, field, replace
 
+import equinox as eqx
+import jax
 import numpy as np
 from flint import arb
 
 from memloci.approx.rpe import LIN, LOG
 from memloci.certifier.anywhere import Anywhere, embedded
-from memloci.certifier.carried import EXACT, Carried, add, folded, linear, nothing, relu
+from memloci.certifier.carried import EXACT, OWN, Carried, add, add_all, folded, linear, nothing, relu
 from memloci.certifier.cases import FOREVER, Cases, cases_of
 from memloci.certifier.kernels import SMALL, HeadKernels, SumKernels, Taps, layer_kernels
 from memloci.certifier.pointers import MATCH, SINK, UNKNOWN, Ball, find
-from memloci.certifier.rounding import FORMATS, LIBRARY, Format, gamma, product_error
+from memloci.certifier.rounding import FORMATS, LIBRARY, Format, Watched, gamma, lost, product_error, times
 from memloci.certifier.signals import above
 from memloci.certifier.unnormalised import Asked, Sums
 from memloci.errors import BadInput
@@ -38,6 +40,7 @@ class Ends:
     before: list[Carried]  # the stream that the last FFN reads
     after: list[Carried]  # the outputs
     size: np.ndarray  # of the stream that the last FFN reads
+    fits: bool  # nothing overflows
 
 
 class Walk:
@@ -51,6 +54,8 @@ class Walk:
         self.W_E, self.b_E = exact(model.W_E), exact(model.b_E)
         self.W_U, self.b_U = exact(model.W_U), exact(model.b_U)
         self.layers = [_Layer.read(block, l) for l, block in enumerate(model.layers)]
+        weights = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+        self.largest = max(float(np.abs(np.asarray(leaf)).max(initial=0.0)) for leaf in weights)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -58,17 +63,22 @@ class Walk:
 
     def ends(self, precision: Format, spoil: dict[int, dict[int, float]] | None = None) -> Ends:
         """`spoil`: layer -> {coordinate: error added to it after that layer's attention}."""
+        watched = Watched(precision.u, precision.least, precision.most)
         with np.errstate(all="ignore"):  # an error that is infinite or not a number counts as infinite
-            return self._ends(precision, spoil or {})
+            return self._ends(watched, spoil or {})
 
-    def _ends(self, precision: Format, spoil: dict[int, dict[int, float]]) -> Ends:
+    def _ends(self, precision: Watched, spoil: dict[int, dict[int, float]]) -> Ends:
         stored = precision.u > FORMATS[self.model.architecture.precision].u
+        if stored:
+            precision.expect(self.largest)
         past = self._past(precision, stored)
+        extents = [_Extent() for _ in self.layers]
         before, after, size = [], [], np.zeros(len(self.W_E))
         for start in range(0, len(self.cases), CHUNK):
             cases = self.cases.take(slice(start, start + CHUNK))
             X = self._embedded(cases, precision, stored)
             for l, layer in enumerate(self.layers):
+                extents[l].see(layer, X, precision)
                 X = layer.attend(X, past[l], self.shape, precision, stored)
                 if l in spoil:
                     E = X.E.copy()
@@ -80,7 +90,9 @@ class Walk:
                     size = np.maximum(size, X.size.max(axis=0))
                 X = layer.ffn(X, precision, stored)
             after.append(linear(self.W_U, X, precision, self.b_U, stored))
-        return Ends(before, after, size)
+        for extent in extents:
+            precision.expect(extent.logit)
+        return Ends(before, after, size, not precision.broken)
 
     def _input_errors(self, precision: Format) -> np.ndarray:
         """x itself is rounded in channels that have values between the precision's numbers."""
@@ -99,6 +111,7 @@ class Walk:
         """The stream of any position before each layer."""
         sizes, error = np.array(self.sizes), self._input_errors(precision)
         rounded = product_error(self.W_E, sizes, error, precision.u, self.b_E, stored)
+        rounded = rounded + lost(self.W_E, sizes + error, precision)
         rounded = np.where(self.W_E.any(axis=1) | stored, rounded, 0.0)  # 0 + b_E is exact
         X = embedded(self.W_E, self.b_E, self.sizes, rounded)
         found = [X]
@@ -106,6 +119,28 @@ class Walk:
             X = layer.anywhere(X, precision, stored)
             found.append(X)
         return found
+
+
+@dataclass
+class _Extent:
+    """How large the values, queries and keys of a layer become: every position is the query of some case."""
+
+    query: float = 0.0
+    key: float = 0.0
+
+    def see(self, layer: "_Layer", X: Carried, precision: Format) -> None:
+        most = X.size.max(axis=0)
+        precision.expect(np.abs(layer.W_V) @ most)  # of every head, also of one that writes nothing
+        if layer.W_Q is not None:
+            self.query = max(self.query, float((np.abs(layer.W_Q) @ most).sum(axis=1).max()))
+            precision.expect(np.abs(layer.W_Q) @ most)
+        if layer.W_K is not None:
+            self.key = max(self.key, float((np.abs(layer.W_K) @ most).sum(axis=1).max()))
+            precision.expect(np.abs(layer.W_K) @ most)
+
+    @property
+    def logit(self) -> float:
+        return 2 * self.query * self.key
 
 
 @dataclass(frozen=True)
@@ -122,6 +157,7 @@ class _Layer:
     B: np.ndarray
     c: np.ndarray
     A: np.ndarray
+    asleep: tuple[np.ndarray, np.ndarray]  # B and c of neurons that write nothing, unless they overflow
     taps: dict[int, "_Fixed"] = field(default_factory=dict)
     shares: dict[tuple[int, Format, bool], float] = field(default_factory=dict)
 
@@ -154,7 +190,8 @@ class _Layer:
             if ffn is None
             else (exact(ffn.B), exact(ffn.c), exact(ffn.A))
         )
-        awake = (A != 0).any(axis=0)  # neurons that write nothing are not followed, if they cannot overflow
+        awake = (A != 0).any(axis=0)
+        asleep = ~awake & ((B != 0).any(axis=1) | (c != 0))
         return cls(
             exact(heads.W_V),
             exact(heads.W_O),
@@ -166,6 +203,7 @@ class _Layer:
             B[awake],
             c[awake],
             A[:, awake],
+            (B[asleep], c[asleep]),
         )
 
     @property
@@ -181,15 +219,14 @@ class _Layer:
         if self.sums is not None:
             asked = self._contents(X, past, precision, stored)
             return add(X, self.sums.recall(asked, past, X, shape, precision, stored), precision)
-        total = None
+        parts = []
         matched = 0.0 if self.kernels is not None else _MATCHED * precision.u
         for h in self.heads:
             value = past.linear(self.W_V[h], precision, stored)
             found, share = self._find(h, X, past, precision, stored)
             recalled = _recall(found, share, matched, value, X.cases, shape)
-            written = linear(self.W_O[h], recalled, precision, stored=stored)
-            total = written if total is None else add(total, written, precision)
-        return X if total is None else add(X, total, precision)
+            parts.append(linear(self.W_O[h], recalled, precision, stored=stored))
+        return add(X, add_all(parts, precision), precision) if parts else X
 
     def _find(
         self, h: int, X: Carried, past: Anywhere, precision: Format, stored: bool
@@ -232,7 +269,8 @@ class _Layer:
                 k, apart = key.middle, np.abs(key.middle - first.middle) + key.radius + first.radius
             keys.append(k)
             size = np.abs(q.middle) + q.radius
-            beyond = np.where(known[:, None], q.E - own.E, q.radius)
+            rounded = np.maximum(q.E - own.E, 0.0) * (1 + 1e-9) + 2.0**-50 * own.E
+            beyond = np.where(known[:, None], rounded, q.radius)
             wrong = beyond * (np.abs(k) + apart) + size * apart
             if self.W_K is not None:
                 wrong = wrong + gamma(len(k), precision.u) * size * (np.abs(k) + apart)
@@ -255,6 +293,8 @@ class _Layer:
         return key.ball(first=False), key.ball(first=True)
 
     def ffn(self, X: Carried, precision: Format, stored: bool) -> Carried:
+        if len(self.asleep[1]):
+            precision.expect(X.size @ np.abs(self.asleep[0]).T + np.abs(self.asleep[1]))
         if not len(self.c):
             return X
         # The error of a coordinate reaches several neurons at once, and a staircase cancels it: while they
@@ -275,7 +315,7 @@ class _Layer:
             unknown[self.sums.written] = np.inf
             return self._neurons_anywhere(result.worse(unknown), precision)
         t_min, t_max = np.array([1]), np.array([FOREVER])
-        writers = np.zeros(len(self.W_O[0]))
+        writers, reach = np.zeros(len(self.W_O[0])), np.zeros(len(self.W_O[0]))
         for h in self.heads:
             value = X.linear(self.W_V[h], precision, stored)
             writes = np.flatnonzero(self.W_O[h].any(axis=1))
@@ -296,15 +336,17 @@ class _Layer:
                 share = float(_softmax_share(found.beside, precision)[0]) + _MATCHED * precision.u
                 what, z, gain = int(found.what[0]), int(found.z[0]), 1.0
             out = value.linear(self.W_O[h], precision, stored)
+            reach = reach + (1 + share) * out.size
             if what == MATCH:
                 error = np.abs(self.W_O[h]) @ (share * value.size)
                 result = result.later(writes, z, out.rows(writes), gain, (error + out.E)[writes])
             else:
                 result = result.worse((1 + share) * out.size)
-        # The sum over heads and the residual addition; adding to 0 is exact.
-        sums = np.maximum(writers + (X.size > 0) - 1, 0) * (writers > 0)
+        # The sum over heads, in any order, and the residual addition; adding to 0 is exact.
+        summed = times(gamma(np.maximum(writers - 1, 0), precision.u), reach)
+        joined = np.where((writers > 0) & (X.size > 0), 1.05 * precision.u * (X.size + reach), 0.0)
         return self._neurons_anywhere(
-            result.worse(sums * (1.05 * precision.u * result.size + precision.least)), precision
+            result.worse(summed + joined + 4 * writers * precision.least), precision
         )
 
     def _neurons_anywhere(self, X: Anywhere, precision: Format) -> Anywhere:
@@ -439,6 +481,7 @@ def _recall(
         E = np.where(sink[:, None], E0, E)
     w = found.weight[:, None]
     const, coef, E = w * const, w[:, :, None] * coef, np.abs(w) * E
+    E = E + np.where(w == 1.0, 0.0, 4 * OWN * Carried(cases, const, coef, E).weight)
     most = value.size[None, :]
     E = E + matched * Carried(cases, const, coef, E).size + share[:, None] * most
     lost = (found.what == UNKNOWN)[:, None]

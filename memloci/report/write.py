@@ -561,9 +561,11 @@ def _wall(built: Record) -> str:
         ),
     ]
     if isinstance(task, Adaptive):
+        # z^-b = int u^{b-1} e^{-uz} du / Gamma(b), and e^{-u} u^{b-1} / Gamma(b) integrates to 1.
+        mixed = " A log head is a mixture of lin heads of the same mass." if "log" in built.plan.route else ""
         text.append(
-            "Heads that must serve every lag of a table serve the farthest one, so the wall stands before them too, "
-            "and nearer: the same coefficients must do for all lags."
+            "Heads that serve every lag of a table serve the farthest one, so the lower bound holds for them too, "
+            f"at each lag that is asked.{mixed}"
         )
     if isinstance(task, Essential):
         text.append("Kernels that decay need little cancellation: the wall stands before single lags.")

@@ -123,7 +123,7 @@ def test_what_cannot_be_followed_is_refused(changes, match):
 
 def test_other_refusals():
     model = one_head(1.0)
-    with pytest.raises(BadInput, match="adaptive memories"):
+    with pytest.raises(BadInput, match="channels"):
         certify(model, load_task("pointer"))
     with pytest.raises(BadInput, match="channels"):
         certify(model, load_task("multiplexer").model_copy(update={"channels": ()}))

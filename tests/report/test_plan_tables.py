@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from memloci.certifier.certificate import Proved
+from memloci.certifier.certificate import Certificate, Level, Proved
 from memloci.cli import app
+from memloci.planner.make_plan import Plans
 from memloci.planner.rates import Theorem
-from memloci.report.plan_tables import theorem_text
+from memloci.report.plan_tables import certificate_table, outside, plans_table, theorem_text
+from memloci.tasks.load import load_task
 
 
 @pytest.fixture
@@ -51,3 +54,32 @@ def test_a_printed_theorem_is_still_proved():
     assert "mass below 5.90e+2" in theorem_text(replace(theorem, E_least=0.0))
     nothing = theorem_text(replace(theorem, E_least=0.0, mass_least=0.0))
     assert nothing.startswith("Nothing is proved")
+
+
+def _text(renderable) -> str:
+    console = Console(width=110)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def test_levels_are_told_and_the_one_outside_its_margin():
+    levels = (Level((1, 3), Proved(1e-6), 0.25), Level((2,), Proved(0.375), 0.2578))
+    E = Proved(0.5)
+    certificate = Certificate(
+        "missed", 1e-3, "float32", E, E, {"float32": E}, (), 1.0, None, None, (), "balls", levels
+    )
+    assert outside(certificate) == levels[1:]
+    told = _text(certificate_table(certificate))
+    assert "recall of 1, 3" in told and "within its margin of 2.50e-1" in told
+    assert "outside its margin of 2.57e-1" in told  # a margin is rounded down
+    unknown = replace(certificate, levels=(Level((1,), Proved("inf"), 0.25),))
+    assert outside(unknown) == unknown.levels
+
+
+def test_routes_with_the_same_reason_share_a_line():
+    plans = Plans(
+        load_task("pointer"), 1e-3, "float32", (), (), {"lin-tmx": "no", "log-tmx": "not", "lin-dp": "no"}
+    )
+    told = _text(plans_table("pointer", plans))
+    assert "lin-tmx, lin-dp  no" in told and "log-tmx" in told and "no route meets the tolerance" in told

@@ -10,13 +10,14 @@ import jax.random as jr
 import pytest
 
 from memloci.approx.lower_bounds import LowerBound
-from memloci.certifier.certificate import Proved
+from memloci.certifier.certificate import Level, Proved
 from memloci.observer.sup_error import Measurement, measure
 from memloci.pipeline import Built, best, compile, plan, write
 from memloci.planner.make_plan import Plans
 from memloci.planner.rates import Fitted, HeadRates, PaperRates, Rates, Theorem, WidthRates
 from memloci.report.figures import lower_number, number
 from memloci.report.write import Entry, index_html, report_html
+from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
 
@@ -158,6 +159,63 @@ def test_hostile_texts_are_escaped(made):
         found = Checked(text)
         assert not {"script", "img"} & set(found.tags)
         assert not any(name.startswith("on") for _, name, _ in found.attributes)
+
+
+# -- pointers ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pointer() -> tuple[Built, Plans]:
+    channels = [{"name": "a", "values": [1, 2]}, {"name": "v", "range": [-1, 1]}]
+    task = Adaptive(channels=channels, lags=["a0", "a0 + a1"], readout="v2")
+    plans = plan(task, routes=["rotary", "chain"])
+    return compile(task, best(plans)), plans
+
+
+@pytest.fixture(scope="module")
+def pointer_page(pointer) -> str:
+    return report_html(*pointer)
+
+
+def test_a_query_can_be_followed_without_script(pointer_page):
+    found = Checked(pointer_page)
+    assert "Follow one query" in pointer_page and not {"script", "form", "button"} & set(found.tags)
+    buttons = [value for tag, name, value in found.attributes if (tag, name) == ("input", "id")]
+    labels = [value for tag, name, value in found.attributes if (tag, name) == ("label", "for")]
+    assert buttons == labels and buttons[:2] == ["follow-0", "follow-1"] and 6 <= len(buttons) <= 12
+    assert [name for tag, name, _ in found.attributes if tag == "input"].count("checked") == 1
+    assert pointer_page.count('<div class="panel">') == len(buttons)
+    # The rule that shows the panel of the button that is chosen, and only that.
+    assert ".follow input:checked + label + .panel { display: block; }" in pointer_page
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_pages_of_pointers_have_no_kernels_and_no_wall(pointer, pointer_page):
+    titles = re.findall(r"<h2>(.*?)</h2>", pointer_page)
+    assert "What the heads do" in titles and "Attention maps" in titles
+    assert not {"Kernels against targets", "The wall"} & set(titles)
+    assert "memory 2 is the token at lag a0 + a1 (at most 4)" in pointer_page and "K = 1" in pointer_page
+    level = pointer[0].certificate.levels[0]
+    assert {float(level.E), level.margin} <= {value for value, _ in Checked(pointer_page).data}
+    assert 'met">within</span>' in pointer_page and "not within the margin" not in pointer_page
+
+
+def test_a_level_outside_its_margin_is_named(pointer):
+    built = pointer[0]
+    lost = Level((1,), Proved(0.375), 0.25)
+    c = replace(built.certificate, status="missed", levels=(lost,))
+    html = report_html(replace(built, certificate=c))
+    verdict = re.sub(r"<[^>]+>", "", html[html.index('class="verdict"') : html.index('class="tiles"')])
+    assert "Memory 1 may err by 0.375, which is not within the margin of 0.25" in verdict
+    assert 'missed">outside</span>' in html
+
+
+def test_the_chosen_route_is_marked_though_wirings_hold_arrays(pointer):
+    built, plans = pointer
+    again = replace(built.plan, design=replace(built.plan.design))
+    html = report_html(replace(built, plan=again), plans)
+    assert html.count('<tr class="chosen">') == 1
 
 
 # -- rates ------------------------------------------------------------------------------------------------
