@@ -363,8 +363,9 @@ def _add_ramp(
     begin: float,
     out: Mapping[str, float],
 ) -> None:
-    """relu(kappa - begin - big s)."""
-    big = 1.25 * (_reach(line, fresh)[1] - begin) if living else 0.0
+    """relu(kappa - begin - big s), with one big for the whole line: then a small error of s cancels too."""
+    lo, hi = _reach(line, fresh)
+    big = 1.25 * (hi - lo) if living else 0.0
     terms = _kappa(line, fresh, 1.0)
     for name, w in living.items():
         terms[name] = terms.get(name, 0.0) - big * w

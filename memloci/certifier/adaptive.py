@@ -32,7 +32,7 @@ SHARPEST = 6  # halvings in the search for a margin
 
 def certify_adaptive(model: Transformer, task: Adaptive, tolerance: float, precision: str) -> Certificate:
     """The certificate of `model` for an adaptive task."""
-    with ctx.workprec(BITS):
+    with ctx.workprec(BITS), np.errstate(all="ignore"):
         judge = _Judge(model, task)
         terms, exact, levels = judge.exact()
         ends = {name: judge.walk.ends(known) for name, known in FORMATS.items()}
@@ -111,12 +111,21 @@ class _Judge:
             terms.append(Term(f"rounding of output {o}", "last FFN and readout", Proved(float(rounded))))
         return terms
 
-    def _slots(self, o: int, ends: Ends) -> Slots | None:
+    def _slots(self, o: int, ends: Ends, labels: dict[int, int] | None = None) -> Slots | None:
+        """What the coordinates hold that output o reads; `labels` says it, if it is known."""
         r = self.readout
         used = (r.B[r.live(o)] != 0).any(axis=0) | (r.W_U[o] != 0)
         coordinates = [j for j in np.flatnonzero(used).tolist() if ends.size[j] != 0]
         worst = deviations(ends, len(self.task.variables), self.task.d)
-        holds = {j: int(worst[j].argmin()) for j in coordinates}
+        holds: dict[int, int] = {}
+        for j in coordinates if labels is None else ():
+            # Two memories at one lag are the same number: the second slot may be the second variable.
+            order = np.argsort(worst[j], kind="stable").tolist()
+            least = worst[j, order[0]] * (1 + 1e-9) + 1e-12
+            free = [v for v in order if v not in holds.values() and worst[j, v] <= least]
+            holds[j] = free[0] if free else order[0]
+        holds = holds if labels is None else {j: labels[j] for j in coordinates if j in labels}
+        coordinates = [j for j in coordinates if j in holds]
         errors = tuple(float(worst[j, holds[j]]) for j in coordinates)
         names = tuple(self.task.variables[holds[j]] for j in coordinates)
         if len(set(names)) < len(names) or not all(map(math.isfinite, errors)):
@@ -160,9 +169,29 @@ class _Judge:
         worst = deviations(ends, len(self.task.variables), self.task.d)
         for k, name in enumerate(self.task.variables):
             if name in read and k // self.task.d in memories:
-                best = int(worst[:, k].argmin())
+                near = np.flatnonzero(
+                    worst[:, k] <= max(2 * worst[:, k].min(), self._gap((k // self.task.d,)) / 4)
+                )
+                layer = self.walk.layers[self._recalled_at(k // self.task.d)]
+                written = (layer.W_O != 0).any(axis=(0, 2))  # other coordinates may hold the same number
+                best = int(min(near, key=lambda j: (not written[j], worst[j, k])))
                 found[best] = float(worst[best, k])
         return found
+
+    def _gap(self, memories: tuple[int, ...]) -> float:
+        """The least distance between letters of these memories that a lag reads."""
+        read = {name for table in self.task.lag_tables for name in table.variables}
+        gaps = [
+            right.lo - left.hi
+            for channel in self.task.channels
+            if any(f"{channel.name}{j}" in read for j in memories)
+            for left, right in zip(channel.domain[:-1], channel.domain[1:], strict=True)
+        ]
+        return min(gaps, default=1.0)
+
+    def _recalled_at(self, memory: int) -> int:
+        """The layer whose attention brings a memory, or after which neurons have chosen it."""
+        return 1 + self.task.levels[memory - 1] + self._late()
 
     def _levels(self, ends: Ends) -> tuple[Level, ...]:
         return tuple(
@@ -172,30 +201,32 @@ class _Judge:
     def _margin(self, ends: Ends, memories: tuple[int, ...]) -> float:
         """The largest error of these symbols that leaves the outputs as they are, by halving the gap."""
         slots = self._errors(ends, memories)
-        gaps = [
-            right.lo - left.hi
-            for channel in self.task.channels
-            if any(
-                f"{channel.name}{j}" in table.variables for table in self.task.lag_tables for j in memories
-            )
-            for left, right in zip(channel.domain[:-1], channel.domain[1:], strict=True)
-        ]
-        high = min(gaps, default=1.0) / 2
-        layer = 1 + self.task.levels[memories[0] - 1] + self._late()
-        sound, low = self._quality(ends), 0.0
+        high = self._gap(memories) / 2
+        layer = self._recalled_at(memories[0])
+        labels = self._labels(ends)
+        sound, low = self._quality(ends, labels), 0.0
         for _ in range(SHARPEST):
             middle = (low + high) / 2
             spoiled = self.walk.ends(EXACT, spoil={layer: dict.fromkeys(slots, middle)})
-            holds = self._quality(spoiled) <= 2 * sound + 1e-12
+            holds = self._quality(spoiled, labels) <= 2 * sound + 1e-12
             low, high = (middle, high) if holds else (low, middle)
         return low
 
-    def _quality(self, ends: Ends) -> float:
+    def _labels(self, ends: Ends) -> dict[int, int]:
+        """coordinate -> variable, of all that the outputs read."""
+        found: dict[int, int] = {}
+        for o in range(self.task.outputs):
+            if (slots := self._slots(o, ends)) is not None:
+                numbers = [self.task.variables.index(name) for name in slots.names]
+                found |= dict(zip(slots.coordinates, numbers, strict=True))
+        return found
+
+    def _quality(self, ends: Ends, labels: dict[int, int]) -> float:
         """How well the last memories arrive: what a level's error must not touch."""
         worst = 0.0
         for o in range(self.task.outputs):
             ways = [math.inf]
-            if (slots := self._slots(o, ends)) is not None:
+            if labels and (slots := self._slots(o, ends, labels)) is not None:
                 held = zip(slots.names, slots.errors, strict=True)
                 ways += [max((E for name, E in held if self._is_last(name)), default=math.inf)]
             if (terms := self._by_affine(o, ends)) is not None:
@@ -210,7 +241,7 @@ class _Judge:
 
     def _late(self) -> int:
         """Layers before the first recall, beyond the one that every route has."""
-        return len(self.model.layers) - 2 - max(self.task.levels)
+        return max(0, len(self.model.layers) - 2 - max(self.task.levels))
 
 
 def _total(terms: list[Term]) -> float:

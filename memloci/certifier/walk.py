@@ -30,7 +30,7 @@ from memloci.model.transformer import Block, Transformer
 from memloci.tasks.adaptive import Adaptive
 
 CHUNK = 512  # cases at once
-MOST_UNKNOWNS = 32
+MOST_UNKNOWNS = 12
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,8 @@ class _Layer:
             return X
         # The error of a coordinate reaches several neurons at once, and a staircase cancels it: while they
         # are computed it is an unknown like the others.
-        read = np.flatnonzero((self.B != 0).any(axis=0) & (X.E > 0).any(axis=0))[:MOST_UNKNOWNS]
+        readers = (self.B != 0).sum(axis=0) * (X.E > 0).any(axis=0)
+        read = np.argsort(-readers, kind="stable")[: min(MOST_UNKNOWNS, np.count_nonzero(readers))]
         lifted = _lift(X, read)
         argument = linear(self.B, lifted, precision, self.c, stored)
         added = linear(self.A, relu(argument), precision, stored=stored)

@@ -13,10 +13,13 @@ Alphabets and intervals are respected, in the model's numbers: 0.1 rounded to fl
 the nearest number. Below the capacity bound, two pasts that the model confuses are looked for as well.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -90,18 +93,24 @@ def measure(
     require_precision("float64")
     dtype, wide = model.W_E.dtype, jnp.dtype("float64")
     # The target in float64, whatever the model computes in: its rounding is not the model's error.
-    error = lambda x: model(x).astype(wide) - task.target(x.astype(wide))
-    sizes = jax.jit(lambda x: (jnp.abs(error(x)).max(), jnp.square(error(x)).mean()))
+    # Weights are arguments: as constants XLA folds them while compiling, slowly, and zeros sometimes wrongly.
+    weights, rest = eqx.partition(model, eqx.is_array)
+    error = lambda w, x: eqx.combine(w, rest)(x).astype(wide) - task.target(x.astype(wide))
+    both = jax.jit(lambda w, x: (jnp.abs(error(w, x)).max(), jnp.square(error(w, x)).mean()))
+    sizes = lambda x: tuple(math.inf if math.isnan(v) else v for v in map(float, both(weights, x)))
+    # The error at one position, signed, per output.
+    signed = lambda w, x, t, o, sign: sign * error(w, x)[t, o].astype(dtype)
+    slope = partial(jax.jit(jax.grad(signed, argnums=1), static_argnums=3), weights)
     sample_key, start_key = jr.split(key)
     # Below any error, so that the adversary starts from a drawn sequence: one of zeros may be no input at all.
     largest, worst, squares = -1.0, np.zeros((n, task.d)), 0.0
     for one in jr.split(sample_key, sequences):
         x = _draw(task, one, n, dtype)
-        top, square = (float(v) for v in sizes(x))
+        top, square = sizes(x)
         squares += square / sequences
         if not top <= largest:
             largest, worst = top, np.asarray(x)
-    found, adversary = _ascend(error, sizes, task, worst, start_key, n, steps, starts, dtype)
+    found, adversary = _ascend(slope, sizes, task, worst, start_key, n, steps, starts, dtype)
     confused = _confused(model, task, jr.fold_in(key, 2))
     if confused is not None and not confused.error <= found:
         found, adversary = confused.error, confused.worst
@@ -125,7 +134,7 @@ def _confused(model: Transformer, task: Task, key: Any) -> Counterexample | None
 
 
 def _ascend(
-    error: Any,
+    slope: Any,
     sizes: Any,
     task: Task,
     first: np.ndarray,
@@ -135,8 +144,6 @@ def _ascend(
     starts: int,
     dtype: Any,
 ) -> tuple[float, np.ndarray]:
-    # The error at one position, signed, per output.
-    slope = jax.jit(jax.grad(lambda x, t, o, sign: sign * error(x)[t, o].astype(dtype)), static_argnums=2)
     ends = [_ends(channel.domain, dtype) for channel in task.channels]
     largest, worst = 0.0, first
     keys, dice = jr.split(key, starts), np.random.default_rng(np.asarray(jr.bits(jr.fold_in(key, 1), (4,))))

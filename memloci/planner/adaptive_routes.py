@@ -27,6 +27,7 @@ from flint import arb, ctx
 from memloci.approx.adaptive_sums import AdaptiveSum, adaptive_sum, coefficients, floor
 from memloci.approx.lookup import TooLong
 from memloci.approx.lower_bounds import chebyshev_mass
+from memloci.approx.ridge_exact import affine
 from memloci.approx.ridge_sums import RidgeSum
 from memloci.approx.rpe import as_rpe
 from memloci.certifier.rounding import UNIT
@@ -62,10 +63,20 @@ class AdaptiveDemand:
 
     @property
     def levels(self) -> int:
-        return max(self.task.levels) + 1
+        return max(self.task.levels[i - 1] for i in self.read) + 1
+
+    @property
+    def read(self) -> list[int]:
+        """The memories that the readout or a lag reads."""
+        used = {*self.readout.variables, *(v for table in self.task.lag_tables for v in table.variables)}
+        names = {i: {f"{channel}{i}" for channel in self.channels} for i in range(1, self.task.M + 1)}
+        found = [i for i in names if names[i] & used]
+        if not found:
+            raise Obstacle("nothing is recalled")
+        return found
 
     def memories_of(self, level: int) -> list[int]:
-        return [i for i in range(1, self.task.M + 1) if self.task.levels[i - 1] == level]
+        return [i for i in self.read if self.task.levels[i - 1] == level]
 
     def holds(self) -> dict[str, str]:
         return {
@@ -120,11 +131,13 @@ def _rotary(demand: AdaptiveDemand, lead: int) -> Wiring:
     symbols = Symbols(task, lambda j: task.levels[j - 1] + 1 + lead, demand.precision, lead)
     reads: dict[int, tuple[list[str], list[str]]] = {}
     everything: list[str] = []
-    for i in range(1, task.M + 1):
+    for i in demand.read:
         reads[i] = _destinations(symbols, demand, i)
         everything += reads[i][0]
         cos, sin = _query_slots(i)
-        symbols.table(i, lambda lags: _phases(lags - 1, c) * (lags > 1)[..., None], (*cos, *sin))
+        symbols.table(
+            i, lambda lags: _phases(np.asarray(lags - 1), c) * np.asarray(lags > 1)[..., None], (*cos, *sin)
+        )
         symbols.gate(
             i,
             lambda lags: lags == 1,
@@ -208,7 +221,9 @@ def chain(demand: AdaptiveDemand) -> Wiring:
     """T exact lag-1 shifts bring the last T tokens; neurons pick one."""
     task = demand.task
     T = int(max(task.lag_bounds))
-    extra = 1 if demand.readout.width else 0
+    # What picks a token has no room for a readout that is more than affine.
+    formulas = [formula.expression for formula in task.readouts]
+    extra = 0 if all(f is not None and affine(f) is not None for f in formulas) else 1
     L = T + demand.levels - 1 + extra
     if L > 256:
         raise Obstacle(f"the farthest lag is {T:,}, one layer each; at most 256 layers are built")
@@ -217,7 +232,7 @@ def chain(demand: AdaptiveDemand) -> Wiring:
         task, lambda j: T + task.levels[j - 1], demand.precision
     )  # chosen by the neurons before
     carried: list[str] = []
-    for i in range(1, task.M + 1):
+    for i in demand.read:
         read, to = _destinations(symbols, demand, i)
         carried += read
         for lag in np.unique(task.lag_tables[i - 1].lags).tolist():
@@ -266,7 +281,7 @@ def sums(demand: AdaptiveDemand, rpe: str, attention: str) -> Wiring:
     symbols = Symbols(task, lambda j: task.levels[j - 1] + 1, demand.precision)
     heads: list[list[Reader]] = [[] for _ in range(demand.levels + 1)]
     found: dict[tuple[int, ...], AdaptiveSum] = {}
-    for i in range(1, task.M + 1):
+    for i in demand.read:
         read, to = _destinations(symbols, demand, i)
         table = task.lag_tables[i - 1]
         lags = tuple(np.unique(table.lags).tolist())

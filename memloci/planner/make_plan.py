@@ -147,7 +147,8 @@ def share(task: Task, tolerance: float) -> tuple[RidgeSum, float]:
     recalled = {name: bound for name, bound in task.lip_f.items() if name not in present}
     total = sum(bound * sizes[name] for name, bound in recalled.items() if math.isfinite(bound))
     E_attn = min(0.45 * tolerance / total, WIDEST) if total else WIDEST
-    ridge = readout_ridge(task, tolerance=0.45 * tolerance, reach=E_attn * size)
+    reach = {name: E_attn * own for name, own in sizes.items()}
+    ridge = readout_ridge(task, tolerance=0.45 * tolerance, reach=reach)
     if ridge.margins and set(ridge.margins) == set(ridge.variables):
         return ridge, 0.5 * min(ridge.margins.values()) / size  # below the margin errors vanish
     if not any(ridge.E_ffn) and total:
