@@ -6,6 +6,9 @@
 | chain | T + K | 1 | layers: it attains the capacity bound |
 | lin-tmx, lin-dp, log-tmx, log-dp | K + 2 | several per memory | the precision wall |
 
+tmx-mul alone serves no lag between the first and the last: its logit <w, x_t> phi(z) rises or falls with z, so a head
+finds the nearest token or the farthest.
+
 K counts nested levels; the paper's L = K + 1 + 1{M >= K + 1} is K + 2 where the levels are as many as K says.
 
 Rotary. Softmax attends to something even when the memory lies before the start. So the first layer brings
@@ -380,11 +383,23 @@ def _refuse_beyond_the_wall(demand: AdaptiveDemand, rpe: str, lags: tuple[int, .
     if least > enough:
         raise Obstacle(
             f"{what}: error and {ROUNDING:g} roundings of the mass in {demand.precision} leave at least "
-            f"{least:.2g}, whatever the heads (proved); {enough:.2g} is asked"
+            f"{least:.2g}, whatever the heads (proved); {enough:.2g} is asked{_with_more_bits(rpe, lags, enough)}"
         )
 
 
+def _with_more_bits(rpe: str, lags: tuple[int, ...], enough: float) -> str:
+    """What extended precision would reach, where it can be said within seconds."""
+    if lags[-1] > EXTENDED[rpe]:
+        return ""
+    for bits in (64, 80, 96, 128):
+        found = adaptive_sum(rpe, lags, 32, precision=bits, rounding=PAID)  # type: ignore[arg-type]
+        if found.paid <= enough:
+            return f"; numbers of {bits} bits reach {found.paid:.2g} with {found.heads} heads"
+    return ""
+
+
 FAR = 16
+EXTENDED = {"lin": 12, "log": 4}
 FEW = {"lin": 16, "log": 6}
 
 
