@@ -34,17 +34,18 @@ def certify_adaptive(model: Transformer, task: Adaptive, tolerance: float, preci
     """The certificate of `model` for an adaptive task."""
     with ctx.workprec(BITS), np.errstate(all="ignore"):
         judge = _Judge(model, task)
-        terms, exact, levels = judge.exact()
+        terms, exact, levels = judge.exact(tolerance)
         ends = {name: judge.walk.ends(known) for name, known in FORMATS.items()}
         bounds = {name: Proved(max(judge.bound(ends[name], FORMATS[name]), exact)) for name in FORMATS}
         errors = judge.level_errors(ends[precision])
         meets = lambda u: judge.bound(judge.walk.ends(Format(u)), Format(u)) <= tolerance
         bits = fewest_bits(meets) if exact <= tolerance else None
+    # A bound that is met proves that the level's own error is within its margin, however short the search fell.
+    met = bounds[precision] <= tolerance
     levels = tuple(
-        Level(level.memories, Proved(E), level.margin) for level, E in zip(levels, errors, strict=True)
+        Level(level.memories, Proved(E), max(level.margin, E) if met else level.margin)
+        for level, E in zip(levels, errors, strict=True)
     )
-    outside = [level for level in levels if not level.E < level.margin]
-    met = bounds[precision] <= tolerance and not outside
     rounding = Term("rounding", f"rounding model in {precision}", Proved(bounds[precision] - exact))
     return Certificate(
         status="met" if met else "missed",
@@ -74,11 +75,11 @@ class _Judge:
         self.distances: dict[tuple, float] = {}
         self.variables = Variables(task.variables, atoms, dict(task.domains), task.occur_together)
 
-    def exact(self) -> tuple[tuple[Term, ...], float, tuple[Level, ...]]:
+    def exact(self, tolerance: float) -> tuple[tuple[Term, ...], float, tuple[Level, ...]]:
         ends = self.walk.ends(EXACT)
         terms = [term for o in range(self.task.outputs) for term in self._output(o, ends, EXACT)]
         worst = max(_total(self._output(o, ends, EXACT)) for o in range(self.task.outputs))
-        return tuple(terms), worst, self._levels(ends)
+        return tuple(terms), worst, self._levels(ends, tolerance)
 
     def bound(self, ends: Ends, precision: Format) -> float:
         if not ends.fits:
@@ -193,13 +194,15 @@ class _Judge:
         """The layer whose attention brings a memory, or after which neurons have chosen it."""
         return 1 + self.task.levels[memory - 1] + self._late()
 
-    def _levels(self, ends: Ends) -> tuple[Level, ...]:
+    def _levels(self, ends: Ends, tolerance: float) -> tuple[Level, ...]:
         return tuple(
-            Level(memories, Proved(0.0), self._margin(ends, memories)) for memories in self._nested()
+            Level(memories, Proved(0.0), self._margin(ends, memories, tolerance))
+            for memories in self._nested()
         )
 
-    def _margin(self, ends: Ends, memories: tuple[int, ...]) -> float:
-        """The largest error of these symbols that leaves the outputs as they are, by halving the gap."""
+    def _margin(self, ends: Ends, memories: tuple[int, ...], tolerance: float) -> float:
+        """The largest error of these symbols that leaves the outputs as they are, up to a hundredth of the
+        tolerance; by halving the gap."""
         slots = self._errors(ends, memories)
         high = self._gap(memories) / 2
         layer = self._recalled_at(memories[0])
@@ -208,7 +211,7 @@ class _Judge:
         for _ in range(SHARPEST):
             middle = (low + high) / 2
             spoiled = self.walk.ends(EXACT, spoil={layer: dict.fromkeys(slots, middle)})
-            holds = self._quality(spoiled, labels) <= 2 * sound + 1e-12
+            holds = self._quality(spoiled, labels) <= 2 * sound + 0.01 * tolerance
             low, high = (middle, high) if holds else (low, middle)
         return low
 

@@ -45,6 +45,10 @@ class Level:
     E: Proved
     margin: float
 
+    @property
+    def within(self) -> bool:
+        return self.E <= self.margin
+
 
 @dataclass(frozen=True)
 class Certificate:

@@ -30,7 +30,7 @@ from memloci.model.transformer import Block, Transformer
 from memloci.tasks.adaptive import Adaptive
 
 CHUNK = 512  # cases at once
-MOST_UNKNOWNS = 12
+MOST_UNKNOWNS = 24
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,8 @@ class _Layer:
             return X
         # The error of a coordinate reaches several neurons at once, and a staircase cancels it: while they
         # are computed it is an unknown like the others.
-        readers = (self.B != 0).sum(axis=0) * (X.E > 0).any(axis=0)
+        largest = np.where(np.isfinite(X.E), X.E, 0.0).max(axis=0, initial=0.0)
+        readers = (self.B != 0).sum(axis=0) * largest
         read = np.argsort(-readers, kind="stable")[: min(MOST_UNKNOWNS, np.count_nonzero(readers))]
         lifted = _lift(X, read)
         argument = linear(self.B, lifted, precision, self.c, stored)

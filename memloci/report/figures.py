@@ -352,7 +352,7 @@ def _levels(axes: Axes, certificate: Certificate) -> None:
     low, high = min(shown) / 10, max(shown) * 10
     y = np.arange(len(levels))[::-1]
     for k, level in zip(y, levels, strict=True):
-        within = level.E < level.margin
+        within = level.within
         if level.E > 0:
             axes.barh(k, min(level.E, high) - low, left=low, color=SKY if within else RED, height=0.5)
         axes.vlines(level.margin, k - 0.4, k + 0.4, color=INK, linewidth=2)

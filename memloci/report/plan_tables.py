@@ -189,7 +189,7 @@ def _bound(value: float) -> str:
 
 def outside(certificate: Certificate) -> tuple[Level, ...]:
     """The levels whose error may reach their margin: lags that read them may be wrong."""
-    return tuple(level for level in certificate.levels if not level.E < level.margin)
+    return tuple(level for level in certificate.levels if not level.within)
 
 
 def certificate_table(certificate: Certificate, seen: Measurement | None = None) -> Any:
