@@ -1,5 +1,6 @@
 """Random adaptive tasks: letters of every kind, lags by expressions and by tables, nested up to K = 2."""
 
+import inspect
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -120,10 +121,13 @@ def _lag(rng: np.random.Generator, own: list[str], channels: dict[str, Any], T: 
         table = np.where(rng.random(shape) < 0.5, 1, T)  # long runs, and lag 1
     sides = [sorted(v) for v in values]
 
-    def look_up(*at: float) -> int:
-        return int(table[tuple(side.index(x) for side, x in zip(sides, at, strict=True))])
+    def look_up(**at: float) -> int:
+        return int(table[tuple(side.index(at[name]) for name, side in zip(own, sides, strict=True))])
 
-    return eval(f"lambda {', '.join(own)}: f({', '.join(own)})", {"f": look_up})
+    # A callable names its variables by its parameters, and these are only known here.
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in own]
+    look_up.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    return look_up
 
 
 def _readout(rng: np.random.Generator, M: int, names: list[str]) -> Any:
