@@ -40,6 +40,7 @@ class Architecture(Spec):
     max_distance: Annotated[int, Field(ge=4, le=MAX_LAG)] = 128  # t5: the last bucket starts beyond it
     rope_base: Annotated[float, Field(ge=1.0, le=1e9)] = 10000.0  # rope and sin
     max_length: Annotated[int, Field(ge=1, le=MAX_LAG)] = 1024  # learned: positions in the table
+    path: str = "auto"  # how it is evaluated, a name of memloci/fast/choice.py; the numbers are the same
 
     @model_validator(mode="after")
     def _possible(self) -> "Architecture":
@@ -53,11 +54,13 @@ class Architecture(Spec):
             yield f"about {count:,} parameters, at most {MAX_PARAMETERS:,} are allowed; make it smaller"
 
     def _impossible(self) -> Iterable[str]:
+        from memloci.fast.choice import PATHS
         from memloci.model.encodings import ENCODINGS
         from memloci.model.normalisation import NORMALISATIONS
         from memloci.model.scores import SCORES
 
         switches = {"attention": SCORES, "encoding": ENCODINGS, "normalisation": NORMALISATIONS}
+        switches["path"] = {"auto": None, **PATHS}
         unknown = [name for name, kinds in switches.items() if getattr(self, name) not in kinds]
         for name in unknown:
             known = ", ".join(switches[name])
@@ -70,6 +73,8 @@ class Architecture(Spec):
             yield from encoding.refusals(self)
             yield from score.refusals(encoding, normalisation)
             yield from normalisation.refusals(self, score, encoding)
+            if self.path != "auto" and (reason := PATHS[self.path].refusal(self)):
+                yield reason
 
     def parameter_limit(self) -> int:
         """An upper limit on the parameters of every pairing of these sizes, embedding and readout aside.

@@ -3,6 +3,7 @@
     Attn(X)_t = sum_h W_O^h W_V^h sum_{s<t} a^h(t, s) x_s
 
 `Head` is written for one head. `Attention` holds H of them in one `Head` whose arrays have a leading H axis.
+`Head.weights` is the definition; a path (memloci/fast) may reach the same sums without the n x n weights.
 
 What has not happened yet must not matter, even when it is NaN or infinite, and 0 * NaN = NaN in a sum
 over all s. So values that are not finite are left out of the sum, and positions that see one become NaN.
@@ -16,6 +17,7 @@ from jaxtyping import Array, Float
 
 from memloci.arrays import Key, Pairs, Scalar, Stream
 from memloci.errors import BadInput
+from memloci.fast.choice import PATHS
 from memloci.model.architecture import Architecture
 from memloci.model.encodings import ENCODINGS, AbstractEncoding
 from memloci.model.normalisation import NORMALISATIONS, AbstractNormalisation, Past
@@ -56,15 +58,6 @@ class Head(eqx.Module):
         content, position = self.score.logits(self.encoding, X, z)
         return self.normalisation.weights(content, position, visible, self.encoding, self.past)
 
-    def __call__(self, X: Stream) -> Stream:
-        _, visible = self.past.pairs(X.shape[0])
-        V = X @ self.W_V.T
-        broken = ~jnp.isfinite(V).all(axis=1)
-        recalled = self.weights(X) @ jnp.where(broken[:, None], 0.0, V)
-        sees_broken = (visible & broken[None, :]).any(axis=1)
-        recalled = jnp.where(sees_broken[:, None], jnp.nan, recalled)
-        return recalled @ self.W_O.T
-
 
 class Attention(eqx.Module):
     """The sum of H heads; every array in `heads` has a leading H axis."""
@@ -78,8 +71,14 @@ class Attention(eqx.Module):
         make = lambda rank, key: Head.init(architecture, rank, key=key)
         return cls(eqx.filter_vmap(make)(ranks, jr.split(key, H)))
 
-    def __call__(self, X: Stream) -> Stream:
-        return eqx.filter_vmap(lambda head: head(X))(self.heads).sum(axis=0)
+    def __call__(self, X: Stream, path: str = "plain") -> Stream:
+        """Attn(X), by a path of memloci/fast."""
+        heads = self.heads
+        V = jnp.einsum("nd,hvd->nhv", X, heads.W_V)
+        broken = ~jnp.isfinite(V).all(axis=2)
+        recalled = PATHS[path].recalled(heads, X, jnp.where(broken[:, :, None], 0.0, V))
+        recalled = jnp.where(heads.past.any_seen(broken)[:, :, None], jnp.nan, recalled)
+        return jnp.einsum("nhv,hdv->nd", recalled, heads.W_O)
 
     def weights(self, X: Stream) -> Float[Array, "H n n"]:
         """a^h(t, s) of every head."""

@@ -19,10 +19,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from memloci.arrays import LagPairs, Pairs, Scalar, VisiblePairs
 from memloci.errors import BadInput
+from memloci.fast.base import apart, together
 from memloci.model.architecture import Architecture
 from memloci.model.encodings import AbstractEncoding
 
@@ -44,6 +45,18 @@ class Past(eqx.Module):
         if self.window is not None:
             visible &= z <= self.window
         return jnp.where(visible, z, self.stride), visible
+
+    def any_seen(self, marked: Bool[Array, "n H"]) -> Bool[Array, "n H"]:
+        """Which positions see a marked one, in linear time."""
+        n = marked.shape[0]
+        if n == 0:
+            return marked
+        before = jnp.cumsum(apart(marked, self.stride), axis=1, dtype=jnp.int32)
+        before = jnp.pad(before, [(0, 0), (1, 0), (0, 0)])[:, :-1]  # marks strictly before, per residue
+        if self.window is not None and self.window // self.stride < before.shape[1]:
+            lags = self.window // self.stride
+            before = before - jnp.pad(before, [(0, 0), (lags, 0), (0, 0)])[:, :-lags]
+        return together(before > 0, n)
 
     def admitted(self) -> Int[Array, " J"]:
         """All lags of a finite window."""

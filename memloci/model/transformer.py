@@ -5,9 +5,10 @@
     y  = W_U X + b_U
 
 Attention reads strictly the past, so y_t depends on x_0, ..., x_t only; the present arrives by the residual.
-This is the plain definition, O(n^2): other routes to the same numbers are compared with it.
+Attention has a plain definition, O(n^2), and faster paths to the same numbers (memloci/fast).
 """
 
+import dataclasses
 import os
 from typing import Any
 
@@ -20,6 +21,7 @@ from jaxtyping import Array, Float
 
 from memloci.arrays import Key, Stream
 from memloci.errors import BadInput
+from memloci.fast.choice import choose
 from memloci.model import norms
 from memloci.model.architecture import Architecture
 from memloci.model.attention import Attention
@@ -53,8 +55,8 @@ class Block(eqx.Module):
             after_ffn=norms.after(around_ffn, D, dtype),
         )
 
-    def __call__(self, X: Stream) -> Stream:
-        X = self.after_attention(X + self.attention(self.before_attention(X)))
+    def __call__(self, X: Stream, path: str = "plain") -> Stream:
+        X = self.after_attention(X + self.attention(self.before_attention(X), path))
         if self.ffn is not None:
             X = self.after_ffn(X + self.ffn(self.before_ffn(X)))
         return X
@@ -105,9 +107,23 @@ class Transformer(eqx.Module):
         # Some devices multiply float32 matrices in fewer bits unless told; the theory counts every bit.
         with jax.default_matmul_precision("highest"):
             X = self.embed(x)
+            path = choose(self.architecture, X.shape[0])
             for layer in self.layers:
-                X = layer(X)
+                X = layer(X, path)
             return self.readout(X)
+
+    def path(self, n: int) -> str:
+        """The path (memloci/fast) that sequences of length n take; `architecture.path` is what was asked for."""
+        return choose(self.architecture, n)
+
+    def using(self, path: str) -> "Transformer":
+        """The same model on another path: a name of `memloci doctor`, or "auto"."""
+        asked = Architecture(**{**self.architecture.model_dump(), "path": path})
+        changed = object.__new__(type(self))
+        for field in dataclasses.fields(self):
+            value = asked if field.name == "architecture" else getattr(self, field.name)
+            object.__setattr__(changed, field.name, value)
+        return changed
 
     def embed(self, x: Any) -> Stream:
         """X0 from a sequence of shape (n, channels), in the model's precision."""
