@@ -108,6 +108,9 @@ Task = Annotated[
 Tolerance = Annotated[float, typer.Option("--tolerance", help="Worst-case error to stay below.")]
 Precision = Annotated[str, typer.Option("--precision", help="float32 or float64.")]
 Model = Annotated[Path, typer.Argument(help="A directory that memloci wrote.", show_default=False)]
+EvaluationPath = Annotated[
+    str | None, typer.Option("--path", help="How the model is evaluated; `memloci doctor` lists the paths.")
+]
 
 
 @app.command(epilog="Example:  memloci plan echo --tolerance 1e-4 --precision float64")
@@ -169,6 +172,7 @@ def compile(
     route: Annotated[
         str | None, typer.Option("--route", help="Take this route instead of the cheapest.")
     ] = None,
+    path: EvaluationPath = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -186,7 +190,7 @@ def compile(
         plans = pipeline.plan(
             record, tolerance, precision, routes=[route] if route else None, progress=planning
         )
-        built = pipeline.compile(record, pipeline.best(plans))
+        built = pipeline.compile(record, pipeline.best(plans), path=path)
         progress("measuring", 0.85)
         seen = pipeline.measure(built.model, record, key=jr.key(seed))
         progress("writing the report", 0.95)
@@ -226,6 +230,7 @@ def measure(
     directory: Model,
     sequences: Annotated[int, typer.Option("--sequences", help="Sequences to draw.", min=1)] = 64,
     length: Annotated[int | None, typer.Option("--length", help="Their length.", min=1)] = None,
+    path: EvaluationPath = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -243,11 +248,12 @@ def measure(
             raise BadInput(
                 f"{directory}: the model was saved without a task; there is nothing to measure against"
             )
+        model = model.using(path) if path else model
         progress("measuring", 0.1)
         seen = pipeline.measure(model, task, key=jr.key(seed), sequences=sequences, length=length)
         progress("certifying", 0.8)
         try:
-            proved, refused = pipeline.verify(directory), None
+            proved, refused = pipeline.verify(directory, path), None
         except BadInput as reason:  # what was seen stands, proved or not
             proved, refused = None, str(reason)
     if as_json:

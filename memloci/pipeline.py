@@ -41,13 +41,21 @@ def compile(
     tolerance: float = 1e-3,
     precision: str = "float32",
     route: str | None = None,
+    path: str | None = None,
     progress: Progress | None = None,
 ) -> Built:
-    """The model of a plan; without one, of the cheapest plan, or of the best where none meets the tolerance."""
+    """The model of a plan; without one, of the cheapest plan, or of the best where none meets the tolerance.
+
+    `path` is how it is to be evaluated (memloci/fast/choice.py), if not by the fastest that certificates cover
+    without more ado; it is certified for that one.
+    """
     if chosen is None:
         plans = plan(task, tolerance, precision, routes=[route] if route else None, progress=progress)
         chosen = best(plans)
-    return Built(task, chosen.model, chosen.certificate, chosen)
+    if path is None:
+        return Built(task, chosen.model, chosen.certificate, chosen)
+    model, old = chosen.model.using(path), chosen.certificate
+    return Built(task, model, certify(model, task, tolerance=old.tolerance, precision=old.precision), chosen)
 
 
 def best(plans: Plans) -> Plan:
@@ -78,12 +86,16 @@ def write(
     save(built.model, directory, task=built.task, extra=extra, beside=beside)
 
 
-def verify(directory: str | Path) -> Certificate:
-    """The certificate, computed anew from the weights and the task in a directory; nothing else is read."""
+def verify(directory: str | Path, path: str | None = None) -> Certificate:
+    """The certificate, computed anew from the weights and the task in a directory; nothing else is read.
+
+    `path`: of the model as evaluated by this one.
+    """
     stored = read(directory)
     model, task = load(directory)
     if task is None:
         raise BadInput(f"{directory}: the model was saved without a task; there is nothing to verify against")
+    model = model.using(path) if path else model
     tolerance, precision = stored.extra.get("tolerance", 1e-3), stored.extra.get("precision")
     return certify(model, task, tolerance=_number(tolerance, directory), precision=precision)
 

@@ -19,6 +19,7 @@ from memloci.approx.ridge_exact import affine
 from memloci.certifier.carried import EXACT, Carried
 from memloci.certifier.certificate import Certificate, Level, Proved, Term
 from memloci.certifier.certify import BITS, after, assumptions, fewest_bits, mass_of, readout_of
+from memloci.certifier.neglected import FORMULA, NAME, SharpWalk, neglects
 from memloci.certifier.readout import Slots, Variables, by_slots
 from memloci.certifier.rounding import FORMATS, SLACK, Format
 from memloci.certifier.signals import Atom
@@ -35,6 +36,10 @@ def certify_adaptive(model: Transformer, task: Adaptive, tolerance: float, preci
     with ctx.workprec(BITS), np.errstate(all="ignore"):
         judge = _Judge(model, task)
         terms, exact, levels = judge.exact(tolerance)
+        if neglects(model):  # the plain definition, and what the path is away from it
+            plain = _Judge(model.using("plain"), task)
+            terms, alone = plain.proved(plain.walk.ends(EXACT))
+            terms = (*terms, Term(NAME, FORMULA, Proved(max(exact - alone, 0.0))))
         ends = {name: judge.walk.ends(known) for name, known in FORMATS.items()}
         bounds = {name: Proved(max(judge.bound(ends[name], FORMATS[name]), exact)) for name in FORMATS}
         errors = judge.level_errors(ends[precision])
@@ -70,16 +75,20 @@ class _Judge:
 
     def __init__(self, model: Transformer, task: Adaptive):
         self.model, self.task = model, task
-        self.walk, self.readout = Walk(model, task), readout_of(model)
+        self.walk = SharpWalk(model, task) if neglects(model) else Walk(model, task)
+        self.readout = readout_of(model)
         atoms = tuple(Atom(c, i) for i in range(task.M + 1) for c in range(task.d))
         self.distances: dict[tuple, float] = {}
         self.variables = Variables(task.variables, atoms, dict(task.domains), task.occur_together)
 
     def exact(self, tolerance: float) -> tuple[tuple[Term, ...], float, tuple[Level, ...]]:
         ends = self.walk.ends(EXACT)
-        terms = [term for o in range(self.task.outputs) for term in self._output(o, ends, EXACT)]
-        worst = max(_total(self._output(o, ends, EXACT)) for o in range(self.task.outputs))
-        return tuple(terms), worst, self._levels(ends, tolerance)
+        return *self.proved(ends), self._levels(ends, tolerance)
+
+    def proved(self, ends: Ends) -> tuple[tuple[Term, ...], float]:
+        """In exact arithmetic: the terms of all outputs, and the worst output."""
+        outputs = [self._output(o, ends, EXACT) for o in range(self.task.outputs)]
+        return tuple(term for terms in outputs for term in terms), max(map(_total, outputs))
 
     def bound(self, ends: Ends, precision: Format) -> float:
         if not ends.fits:

@@ -215,13 +215,13 @@ def add(X: Carried, Y: Carried, precision: Format) -> Carried:
     return Carried(X.cases, total.const, total.coef, np.where(np.isnan(E), np.inf, E))
 
 
-def add_all(parts: list[Carried], precision: Format) -> Carried:
-    """The sum over heads, in any order."""
+def add_all(parts: list[Carried], terms: list[np.ndarray], precision: Format) -> Carried:
+    """The sum over heads, in any order: head by head, or all their `terms` per row in one product."""
     total, size = parts[0], parts[0].size
-    writers = (parts[0].weight > 0).astype(float)
-    for part in parts[1:]:
+    writers = np.where(parts[0].weight > 0, terms[0], 0)
+    for part, more in zip(parts[1:], terms[1:], strict=True):
         total = Carried(total.cases, total.const + part.const, total.coef + part.coef, total.E + part.E)
-        size, writers = size + part.size, writers + (part.weight > 0)
+        size, writers = size + part.size, writers + np.where(part.weight > 0, more, 0)
     precision.expect(size)
     more = np.maximum(writers - 1, 0)
     E = total.E + gamma(more, precision.u) * size + more * (2 * OWN * size + precision.least)

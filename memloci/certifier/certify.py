@@ -17,6 +17,7 @@ from flint import ctx
 
 from memloci.certifier.certificate import Certificate, Proved, Term
 from memloci.certifier.kernels import HeadKernels, SumKernels, layer_kernels
+from memloci.certifier.neglected import FORMULA, NAME, left_out, neglects
 from memloci.certifier.readout import Readout, Variables, bound_output
 from memloci.certifier.rounding import FORMATS, SLACK, UNIT, Format, dot, lost, product_error
 from memloci.certifier.signals import (
@@ -30,6 +31,7 @@ from memloci.certifier.signals import (
 )
 from memloci.errors import BadInput
 from memloci.expressions.interval import Interval
+from memloci.fast.choice import PATHS, covered, may_take
 from memloci.model.transformer import Transformer
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
@@ -78,17 +80,22 @@ def certify(
             total = math.fsum(term.E for term in own) * SLACK
             worst = math.inf if math.isnan(total) else max(worst, total)  # max(0, NaN) would be 0
         rounding = _Rounding(model, task, path, readout)
+        neglected = rounding.neglected() if neglects(model) else 0.0
         by_precision = {name: rounding.worst(known) for name, known in FORMATS.items()}
         meets = lambda u: (worst + rounding.worst(Format(u))) * SLACK <= tolerance
-        bits = fewest_bits(meets) if worst <= tolerance else None
+        bits = fewest_bits(meets) if worst + neglected <= tolerance else None
     bounds = {name: Proved((worst + r) * SLACK) for name, r in by_precision.items()}
-    terms.append(Term("rounding", f"rounding model in {precision}", Proved(by_precision[precision] * SLACK)))
+    rounded = by_precision[precision] * SLACK
+    if neglects(model):  # followed together with the roundings, told apart here
+        terms.append(Term(NAME, FORMULA, Proved(neglected)))
+        rounded = max(rounded - neglected, 0.0)
+    terms.append(Term("rounding", f"rounding model in {precision}", Proved(rounded)))
     return Certificate(
         status="met" if bounds[precision] <= tolerance else "missed",
         tolerance=tolerance,
         precision=precision,
         bound=bounds[precision],
-        exact_bound=Proved(worst),
+        exact_bound=Proved(worst + neglected),
         bound_by_precision=bounds,
         terms=tuple(terms),
         mass=mass_of(model),
@@ -101,6 +108,10 @@ def certify(
 
 def _check_form(model: Transformer, task: Task) -> None:
     a = model.architecture
+    if a.path in PATHS and not covered(a.path, a):
+        raise BadInput(
+            f"no certificate covers the rounding of path {a.path!r}; certify model.using('certified')"
+        )
     if a.norm != "none":
         raise BadInput(
             f"norm {a.norm!r}: a normalised stream is not a sum of kernels; certificates need norm 'none'"
@@ -161,7 +172,7 @@ def _follow(model: Transformer, memory: Memory, readout: Readout) -> _Path:
     kernels, sizes, functionals = [], [_sizes(signals, memory)], []
     for l, layer in enumerate(model.layers):
         try:
-            kernels.append(layer_kernels(layer.attention))
+            kernels.append(layer_kernels(layer.attention, may_take("recurrence", model.architecture)))
         except BadInput as error:
             raise error.within(f"layer {l}") from None
         if layer is model.layers[-1]:
@@ -200,12 +211,28 @@ class _Rounding:
                 return math.inf
             norms = self._norms(l) if error.any() else np.zeros((len(error), len(error)))
             kernels, size = self.path.kernels[l], self.path.sizes[l]
+            missing = self._left_out(l, size + error, precision, stored)
             error = attention_rounding(layer.attention, kernels, norms, size, error, precision, stored)
+            error = error + missing
             fits = self._silent_ffn_fits(l, error, precision)
         if not (fits and np.isfinite(error).all()):
             return math.inf
         found = float(after(self.readout, self.path.sizes[-1], error, precision, stored).max(initial=0.0))
         return math.inf if math.isnan(found) else found
+
+    def neglected(self) -> float:
+        """What the path leaves out of any output, in exact arithmetic."""
+        error, exact = np.zeros(len(self.path.sizes[0])), Format(0.0)
+        for l in range(len(self.model.layers)):
+            missing = self._left_out(l, self.path.sizes[l] + error, exact, stored=False)
+            error = error + (dot(self._norms(l), error) if error.any() else 0.0) + missing
+        return float(after(self.readout, self.path.sizes[-1], error, exact, False).max(initial=0.0)) * SLACK
+
+    def _left_out(self, l: int, size: np.ndarray, precision: Format, stored: bool) -> np.ndarray:
+        """What layer l loses by its path, for |X| <= size."""
+        if not neglects(self.model):
+            return np.zeros_like(size)
+        return left_out(self.model.layers[l].attention, self.path.kernels[l], size, precision, stored)
 
     def _embedding(self, precision: Format, stored: bool) -> np.ndarray:
         """Of W_E x + b_E; x itself is rounded in channels that have values between the precision's numbers."""
@@ -296,7 +323,12 @@ def assumptions(model: Transformer, task: Task) -> tuple[str, ...]:
         for c in task.channels
     )
     reach = "every length" if a.window is None else f"every length; lags up to the window of {a.window:,}"
+    taken = [path for path in ("plain", "blocks", "recurrence") if may_take(path, a)]
+    evaluation = f"path {' or '.join(taken)}, as model.using('certified') chooses"
+    if a.path in PATHS:
+        evaluation = f"path {a.path}" + ("; what it leaves out is a term" if neglects(model) else "")
     return (
+        f"evaluation: {evaluation}",
         f"inputs: {ranges}, numbers of the precision",
         f"normalisation: {a.normalisation}",
         f"sequence lengths: {reach}, every position, also those earlier than a lag",

@@ -14,7 +14,7 @@ All enclose in Arb. `weight_error` and `sum_error` are the rounding model of rou
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,7 @@ from memloci.approx.rpe import LIN, LOG, AbstractRPE
 from memloci.approx.targets import AbstractTarget, Spectrum
 from memloci.certifier.rounding import LARGEST_LOG_SLOPE, LENGTH, LIBRARY, ZETA, Format, Numbers, gamma, times
 from memloci.errors import BadInput
+from memloci.fast.decay import CHUNK
 from memloci.model.attention import Attention
 from memloci.model.encodings import T5, Lin, Log, Rope
 
@@ -103,6 +104,11 @@ class HeadKernels(ABC):
     def lags(self) -> float:
         """The most lags that are summed."""
 
+    @property
+    def swell(self) -> np.ndarray:
+        """Per head, how large a partial sum may be per unit of |v|, before it is normalised."""
+        return np.ones(self.H)
+
     @abstractmethod
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
         """Per head, sum_z |computed w_h(z) - w_h(z)|; `stored` if the weights are rounded to u too.
@@ -117,6 +123,9 @@ class HeadKernels(ABC):
 class SumKernels(HeadKernels):
     rpe: AbstractRPE
     p: np.ndarray  # (H,), exact
+    recurrent: bool = field(
+        default=False, kw_only=True
+    )  # lin: the sum may also be made by the recurrence of fast/decay.py
 
     @property
     def H(self) -> int:  # type: ignore[override]
@@ -146,7 +155,12 @@ class SumKernels(HeadKernels):
         if self.rpe is LIN:
             # position = p * -z, less the anchor: z, the product and the difference are rounded. That is at
             # most 3 u p (z-1), and 0 at z = 1; the rest is for u^2. The normaliser is -1 / expm1(-p).
-            return (3.2 + 1.1 * stored) * u * p, np.full_like(p, 1.1 * u * (2 * LIBRARY + 4 + stored))
+            a = 3.2 * u * p
+            if self.recurrent:
+                # A step multiplies by 1 + expm1(-p), off by LIBRARY u (e^p - 1) < 10.4 u p where p < 1/2, or by
+                # e^-p, off by LIBRARY u <= 16 u p; a chunk by e^{-p CHUNK}, off by LIBRARY u.
+                a = (18 * p + 1.1 * LIBRARY / CHUNK) * u
+            return a + 1.1 * stored * u * p, np.full_like(p, 1.1 * u * (2 * LIBRARY + 4 + stored))
         # position = p * -log z: z, the library's log, one product; the normaliser is zeta(p).
         a = (LIBRARY + 1.6 + 1.1 * stored) * u * p
         b = 1.1 * u * (LIBRARY + 3) - math.log1p(-ZETA * u) if ZETA * u < 1 else math.inf
@@ -157,7 +171,7 @@ class SumKernels(HeadKernels):
         p, (a, b) = self.p.astype(float), self._slower(u, stored)
         if self.rpe is LIN:
             with np.errstate(over="ignore"):
-                return times(np.exp(b + (a - p) * k), 1 + self._gained(p, a))
+                return times(np.exp(b + np.minimum(a - p, 0.0) * k), 1 + self._gained(p, a))
         from scipy.special import zeta
 
         safe = np.where(p - a > 1, p - a, 2.0)
@@ -170,7 +184,8 @@ class SumKernels(HeadKernels):
     @staticmethod
     def _gained(p: np.ndarray, a: np.ndarray) -> np.ndarray:
         """sum_z w(z) e^{a (z-1)} - 1 = (1 - e^-p) / (1 - e^{a-p}) - 1, without cancellation."""
-        return np.exp(a - p) * np.expm1(-a) / np.expm1(a - p)
+        less = np.where(a < p, a - p, -1.0)
+        return np.where(a < p, np.exp(less) * np.expm1(-a) / np.expm1(less), math.inf)
 
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
         p, u = self.p.astype(float), precision.u
@@ -198,7 +213,26 @@ class SumKernels(HeadKernels):
             for k in sorted(cuts)
             if (k - 1) * u < 0.5
         ]
-        return np.min(errors, axis=0) * (1 + 1e-9)
+        plain = np.min(errors, axis=0) * (1 + 1e-9)
+        return np.maximum(plain, self._recurrence_error(u) * all_mass) if self.recurrent else plain
+
+    def _recurrence_error(self, u: float) -> np.ndarray:
+        """The additions of fast/decay.py, per unit of the sum of weights.
+
+        S <- hold S + (decay S + v) errs by 2.2 u of the sum within the chunk, which is min(1, CHUNK (1 - q)) of the
+        whole at most, q = e^-p; or by no more than the smaller operand, q. Errors decay like S, so their sum over
+        the past is 1/(1 - q) of one. The same holds for the sum over chunks, and one sum of both is read.
+        """
+        q = np.exp(-self.p.astype(float))
+        over, kept = q**CHUNK, -np.expm1(-self.p.astype(float))
+        within = np.minimum(u, q) * (np.minimum(1 / kept, CHUNK) + 1)
+        return 2.4 * (within + np.minimum(u, over) / -np.expm1(-self.p.astype(float) * CHUNK))
+
+    @property
+    def swell(self) -> np.ndarray:
+        if not self.recurrent:
+            return super().swell
+        return np.minimum(1 / -np.expm1(-self.p.astype(float)), self.lags)
 
 
 def _largest(K: np.ndarray) -> list[int]:
@@ -411,8 +445,11 @@ def _beyond(target: AbstractTarget, n: int) -> arb:
     return sum(values, target.tail_bound(max(n, PROBE)))
 
 
-def layer_kernels(attention: Attention) -> HeadKernels:
-    """The kernels of a layer, or a refusal when its weights are not fixed kernels over lags."""
+def layer_kernels(attention: Attention, recurrent: bool = False) -> HeadKernels:
+    """The kernels of a layer, or a refusal when its weights are not fixed kernels over lags.
+
+    `recurrent`: lin heads may take the path of that name.
+    """
     heads = attention.heads
     encoding, past = heads.encoding, heads.past
     if heads.score.name != "dpf":
@@ -426,7 +463,8 @@ def layer_kernels(attention: Attention) -> HeadKernels:
     if isinstance(encoding, Lin | Log):
         if past.window is not None or past.stride != 1:
             raise BadInput("certificates of lin and log heads need an unlimited past and stride 1")
-        return SumKernels(LIN if isinstance(encoding, Lin) else LOG, np.asarray(encoding.p, dtype=float))
+        p = np.asarray(encoding.p, dtype=float)
+        return SumKernels(LIN, p, recurrent=recurrent) if isinstance(encoding, Lin) else SumKernels(LOG, p)
     if past.stride != 1 or past.window is None:
         raise BadInput("certificates of rope and t5 heads need a window and stride 1")
     if isinstance(encoding, Rope):

@@ -232,10 +232,12 @@ def attention_rounding(
         reach += dot(writes, whole)
         added += dot(writes, recalled) + product_error(W_O[h], whole, np.zeros_like(whole), u, stored=stored)
         added += lost(W_O[h], whole, precision)
-        writers += (writes > 0).any(axis=1)
-        if not (np.isfinite(share) and precision.holds(value + wrong, whole, reach + added)):
+        writers += (writes > 0).sum(axis=1)
+        sums = kernels.swell[h] * (value + wrong)
+        if not (np.isfinite(share) and precision.holds(sums, whole, reach + added)):
             return np.full_like(size, math.inf)  # 0 * NaN = NaN, so one head spoils everything
-    added += times(gamma(np.maximum(writers - 1, 0), u), reach + added)  # the sum over heads
+    # The sum over heads, one by one or in one product with all of W_O.
+    added += times(gamma(np.maximum(writers - 1, 0), u), reach + added)
     both = (given > 0) & (reach > 0)  # the residual addition; adding to 0 is exact
     added += np.where(both, 1.05 * u * (given + reach + added), 0.0) + (kernels.H + 1) * least
     if not precision.holds(given + reach + added):

@@ -182,6 +182,6 @@ class Sums:
             total = total + dot(writes, recalled) + times(gamma(inside, u), dot(writes, whole))
             total = total + np.where(writes.any(axis=1), lost(self.W_O[h], whole, precision), 0.0)
             reach = reach + dot(writes, whole)
-            writers += writes.any(axis=1)
+            writers += (writes > 0).sum(axis=1)  # all of W_O may be one product
         precision.expect(reach + total)
         return total + times(gamma(np.maximum(writers - 1, 0), u), reach + total)

@@ -24,6 +24,7 @@ from memloci.certifier.rounding import FORMATS, LIBRARY, Format, Watched, gamma,
 from memloci.certifier.signals import above
 from memloci.certifier.unnormalised import Asked, Sums
 from memloci.errors import BadInput
+from memloci.fast.choice import may_take
 from memloci.model.encodings import Rope
 from memloci.model.scores import AbstractScore, DotProduct, Tmx
 from memloci.model.transformer import Block, Transformer
@@ -53,7 +54,8 @@ class Walk:
         exact = lambda array: np.asarray(array, dtype=float)
         self.W_E, self.b_E = exact(model.W_E), exact(model.b_E)
         self.W_U, self.b_U = exact(model.W_U), exact(model.b_U)
-        self.layers = [_Layer.read(block, l) for l, block in enumerate(model.layers)]
+        recurrent = may_take("recurrence", model.architecture)
+        self.layers = [_Layer.read(block, l, recurrent) for l, block in enumerate(model.layers)]
         weights = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
         self.largest = max(float(np.abs(np.asarray(leaf)).max(initial=0.0)) for leaf in weights)
 
@@ -162,13 +164,13 @@ class _Layer:
     shares: dict[tuple[int, Format, bool], float] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, block: Block, l: int) -> "_Layer":
+    def read(cls, block: Block, l: int, recurrent: bool) -> "_Layer":
         exact = lambda array: np.asarray(array, dtype=float)
         heads = block.attention.heads
         kernels = W_Q = W_K = turns = sums = None
         if heads.score.name == "dpf" and heads.normalisation.name == "infinite":
             try:
-                kernels = layer_kernels(block.attention)
+                kernels = layer_kernels(block.attention, recurrent)
             except BadInput as error:
                 raise error.within(f"layer {l}") from None
         elif (heads.score.name, heads.encoding.name, heads.normalisation.name) == ("dp", "rope", "softmax"):
@@ -219,14 +221,15 @@ class _Layer:
         if self.sums is not None:
             asked = self._contents(X, past, precision, stored)
             return add(X, self.sums.recall(asked, past, X, shape, precision, stored), precision)
-        parts = []
+        parts, terms = [], []
         matched = 0.0 if self.kernels is not None else _MATCHED * precision.u
         for h in self.heads:
             value = past.linear(self.W_V[h], precision, stored)
             found, share = self._find(h, X, past, precision, stored)
             recalled = _recall(found, share, matched, value, X.cases, shape)
             parts.append(linear(self.W_O[h], recalled, precision, stored=stored))
-        return add(X, add_all(parts, precision), precision) if parts else X
+            terms.append((self.W_O[h] != 0).sum(axis=1))
+        return add(X, add_all(parts, terms, precision), precision) if parts else X
 
     def _find(
         self, h: int, X: Carried, past: Anywhere, precision: Format, stored: bool
@@ -321,7 +324,7 @@ class _Layer:
         for h in self.heads:
             value = X.linear(self.W_V[h], precision, stored)
             writes = np.flatnonzero(self.W_O[h].any(axis=1))
-            writers[writes] += 1
+            writers += (self.W_O[h] != 0).sum(axis=1)  # all of W_O may be one product
             if self.kernels is not None:
                 finding, share = self._fixed(h, precision, stored)
                 what, z, gain = MATCH, finding.lag, finding.weight

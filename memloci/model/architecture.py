@@ -54,13 +54,13 @@ class Architecture(Spec):
             yield f"about {count:,} parameters, at most {MAX_PARAMETERS:,} are allowed; make it smaller"
 
     def _impossible(self) -> Iterable[str]:
-        from memloci.fast.choice import PATHS
+        from memloci.fast.choice import AUTOMATIC, PATHS
         from memloci.model.encodings import ENCODINGS
         from memloci.model.normalisation import NORMALISATIONS
         from memloci.model.scores import SCORES
 
         switches = {"attention": SCORES, "encoding": ENCODINGS, "normalisation": NORMALISATIONS}
-        switches["path"] = {"auto": None, **PATHS}
+        switches["path"] = dict.fromkeys((*AUTOMATIC, *PATHS))
         unknown = [name for name, kinds in switches.items() if getattr(self, name) not in kinds]
         for name in unknown:
             known = ", ".join(switches[name])
@@ -73,7 +73,7 @@ class Architecture(Spec):
             yield from encoding.refusals(self)
             yield from score.refusals(encoding, normalisation)
             yield from normalisation.refusals(self, score, encoding)
-            if self.path != "auto" and (reason := PATHS[self.path].refusal(self)):
+            if self.path in PATHS and (reason := PATHS[self.path].refusal(self)):
                 yield reason
 
     def parameter_limit(self) -> int:

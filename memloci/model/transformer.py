@@ -116,6 +116,12 @@ class Transformer(eqx.Module):
         """The path (memloci/fast) that sequences of length n take; `architecture.path` is what was asked for."""
         return choose(self.architecture, n)
 
+    def stream(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """One token at a time (memloci/fast/stream.py); from a file, as `Stream.save` left it."""
+        from memloci.fast.stream import Stream
+
+        return Stream(self) if path is None else Stream.restore(self, path)
+
     def using(self, path: str) -> "Transformer":
         """The same model on another path: a name of `memloci doctor`, or "auto"."""
         asked = Architecture(**{**self.architecture.model_dump(), "path": path})

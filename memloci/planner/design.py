@@ -120,6 +120,7 @@ class Design:
             value_dim=max(len(layer.sources) for layer in self.layers),
             window=self.window,
             precision=self.precision,  # type: ignore[arg-type]
+            path="certified",
             buckets=self.buckets,
             max_distance=max(128, self.buckets) if self.window is None else max(self.window, self.buckets),
             max_length=1,

@@ -99,6 +99,7 @@ class Wiring:
             value_dim=max(1, *(len(head.values) for stage in self.stages for head in stage.heads)),
             window=self.window,
             precision=self.precision,  # type: ignore[arg-type]
+            path="certified",
             max_length=1,
         )
 

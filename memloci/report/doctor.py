@@ -1,4 +1,4 @@
-"""What this installation has: versions, devices, and the optional extras with how to get them.
+"""What this installation has: versions, devices, paths, and the optional extras with how to get them.
 
 Extras are read from the package's own metadata, so this list is never behind pyproject.toml.
 """
@@ -15,6 +15,8 @@ from rich.table import Table
 def examine() -> dict[str, Any]:
     import jax
 
+    from memloci.fast.choice import PATHS, overview
+
     required, extras = _requirements()
     return {
         "memloci": metadata.version("memloci"),
@@ -22,6 +24,8 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in required},
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
+        "paths": {name: path.growth for name, path in PATHS.items()},
+        "chosen": [{"kinds": kinds, "from_length": chosen} for kinds, chosen in overview()],
         "extras": {
             extra: {
                 "packages": {name: _version(name) for name in names},
@@ -61,6 +65,11 @@ def findings_table(findings: dict[str, Any]) -> Table:
         table.add_row("device", device)
     for name, version in findings["packages"].items():
         table.add_row(name, version or "[red]missing[/red]")
+    for name, growth in findings["paths"].items():
+        table.add_row(f"path {name}", f"grows as {growth}")
+    for chosen in findings["chosen"]:
+        taken = [f"{path} from length {n:,}" for n, path in chosen["from_length"].items()]
+        table.add_row("auto", f"{chosen['kinds']}: {', '.join(taken)}")
     for extra, found in findings["extras"].items():
         missing = [name for name, version in found["packages"].items() if version is None]
         what = "present" if found["present"] else f"lacks {', '.join(missing)}: {found['install']}"

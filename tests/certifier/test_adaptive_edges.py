@@ -83,7 +83,7 @@ def test_heads_are_added_in_any_order():
     cases = Cases(none, none, same, np.array([1]), np.array([1]), same)
     sizes = [0.99] * 62 + [1.5 * 2**24, -1.5 * 2**24]
     parts = [Carried(cases, size * one, none[:, :, None], none) for size in sizes]
-    total = add_all(parts, FORMATS["float32"])
+    total = add_all(parts, [np.ones(1)] * len(parts), FORMATS["float32"])
     computed = np.float32(0)
     for size in sizes[62:63] + sizes[:62] + sizes[63:]:
         computed += np.float32(size)
