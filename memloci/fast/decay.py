@@ -37,7 +37,10 @@ def decayed(V: Values, p: PerHead, g: Gains) -> Values:
 
 
 class _Rates(NamedTuple):
-    """What a chunk of C steps needs, of shape (1, H, 1), or (C, H, 1) where it depends on the step."""
+    """What a chunk of C steps needs, of shape (1, H d_v), or (C, H d_v) where it depends on the step.
+
+    Every head's number is there d_v times: a step is then one long vector operation, which is fastest.
+    """
 
     hold: Array  # S <- hold S + (decay S + v): 1 or 0, and expm1(-p) or e^-p
     decay: Array
@@ -45,52 +48,53 @@ class _Rates(NamedTuple):
     over: Array  # ... and after the chunk
     new: Array  # the weight of the i-th step's value, relative to the chunk's first
     rise: Array  # -|p| for p < 0, else 0: chunks are weighed by e^{rise t0}
+    fall: Array  # p for p > 0, else 0
 
 
-def _rates(p: PerHead, C: int) -> _Rates:
-    falling, rise = (side(p, 0.0)[None, :, None] for side in (jnp.maximum, jnp.minimum))
-    small = falling < SMALL
-    i = jnp.arange(C, dtype=p.dtype)[:, None, None]
+def _rates(p: PerHead, C: int, d: int) -> _Rates:
+    fall, rise = (jnp.repeat(side(p, 0.0), d)[None, :] for side in (jnp.maximum, jnp.minimum))
+    small = fall < SMALL
+    i = jnp.arange(C, dtype=p.dtype)[:, None]
     return _Rates(
         hold=small.astype(p.dtype),
-        decay=jnp.where(small, jnp.expm1(-falling), jnp.exp(-falling)),
-        old=jnp.exp(-falling * i),
-        over=jnp.exp(-falling * C),
+        decay=jnp.where(small, jnp.expm1(-fall), jnp.exp(-fall)),
+        old=jnp.exp(-fall * i),
+        over=jnp.exp(-fall * C),
         new=jnp.exp(rise * i),
         rise=rise,
+        fall=fall,
     )
 
 
-def _chunks(x: Array, C: int) -> Array:
-    """(n, ...) -> (m, C, ...), filled up with 0."""
+def _chunks(x: Array, C: int, fill: float = 0.0) -> Float[Array, "m C lanes"]:
+    """(n, ...) -> (m, C, the rest in one axis), filled up."""
     m = -(-x.shape[0] // C)
-    filled = jnp.pad(x, [(0, m * C - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
-    return filled.reshape(m, C, *x.shape[1:])
+    rows = x.reshape(x.shape[0], -1)
+    filled = jnp.pad(rows, ((0, m * C - x.shape[0]), (0, 0)), constant_values=fill)
+    return filled.reshape(m, C, rows.shape[1])
 
 
 def _within(rates: _Rates, V: Array, reverse: bool = False) -> tuple[Array, Array]:
     """The recurrence from 0 over one chunk: (the sum after it, the sums before each step)."""
-    C, H, d = V.shape
-    flat = lambda x: jnp.broadcast_to(x, (1, H, d)).reshape(H * d)  # one long vector per step is fastest
-    hold, decay = flat(rates.hold), flat(rates.decay)
+    hold, decay = rates.hold[0], rates.decay[0]
     step = lambda S, v: (hold * S + (decay * S + v), S)
-    after, before = jax.lax.scan(step, jnp.zeros(H * d, V.dtype), V.reshape(C, H * d), reverse=reverse)
-    return after.reshape(1, H, d), before.reshape(C, H, d)
+    after, before = jax.lax.scan(step, jnp.zeros_like(V[0]), V, reverse=reverse)
+    return after[None, :], before
 
 
 def _forward(V: Values, p: PerHead, g: Gains) -> Values:
     n, H, d = V.shape
     C = min(CHUNK, n)
-    rates = _rates(p, C)
+    rates = _rates(p, C, d)
 
     def chunk(carry, given):
         (S, t0), (V, g) = carry, given
         started = jnp.exp(rates.rise * t0)
         total, within = _within(rates, V * rates.new)
-        out = (started * within + rates.old * S) * g[:, :, None]
+        out = (started * within + rates.old * S) * jnp.repeat(g, d, axis=1)
         return (rates.over * S + started * total, t0 + C), out
 
-    start = jnp.zeros((1, H, d), V.dtype), jnp.zeros((), V.dtype)
+    start = jnp.zeros((1, H * d), V.dtype), jnp.zeros((), V.dtype)
     _, out = jax.lax.scan(chunk, start, (_chunks(V, C), _chunks(g, C)))
     return out.reshape(-1, H, d)[:n]
 
@@ -104,24 +108,25 @@ def _backward(kept, bar: Values) -> tuple[Values, PerHead, Gains]:
     V, p, g, out = kept
     n, H, d = V.shape
     C = min(CHUNK, n)
-    rates = _rates(p, C)
-    i = jnp.arange(C, dtype=V.dtype)[:, None, None]
-    left = -(-n // C) * C
+    rates = _rates(p, C, d)
+    i = jnp.arange(C, dtype=V.dtype)[:, None]
+    per_head = lambda x: x.reshape(-1, H, d).sum(axis=2)
 
     def chunk(carry, given):
         (S, t0), (V, g, out, bar) = carry, given
-        started = jnp.exp(rates.rise * t0)
-        Y = out / g[:, :, None]
-        g_bar = (bar * Y).sum(axis=2)
-        total, within = _within(rates, bar * g[:, :, None], reverse=True)
-        V_bar = (within + jnp.flip(rates.old, 0) * S) * (rates.new * started)
-        slope = jnp.where(rates.rise < 0, (t0 + i) * V, -jnp.exp(-jnp.maximum(p, 0.0))[None, :, None] * Y)
-        return (rates.over * S + total, t0 - C), (V_bar, g_bar, (V_bar * slope).sum(axis=(0, 2)))
+        gains = jnp.repeat(g, d, axis=1)
+        Y = out / gains
+        total, within = _within(rates, bar * gains, reverse=True)
+        V_bar = (within + jnp.flip(rates.old, 0) * S) * (rates.new * jnp.exp(rates.rise * t0))
+        slope = jnp.where(rates.rise < 0, (t0 + i) * V, -jnp.exp(-rates.fall) * Y)
+        p_bar = (V_bar * slope).sum(axis=0, keepdims=True)
+        return (rates.over * S + total, t0 - C), (V_bar, per_head(bar * Y), p_bar)
 
-    start = jnp.zeros((1, H, d), V.dtype), jnp.asarray(left - C, V.dtype)
-    given = (_chunks(V, C), _chunks(g - 1, C) + 1, _chunks(out, C), _chunks(bar, C))  # g = 1 where filled up
+    m = -(-n // C)
+    start = jnp.zeros((1, H * d), V.dtype), jnp.asarray((m - 1) * C, V.dtype)
+    given = (_chunks(V, C), _chunks(g, C, fill=1.0), _chunks(out, C), _chunks(bar, C))
     _, (V_bar, g_bar, p_bar) = jax.lax.scan(chunk, start, given, reverse=True)
-    return V_bar.reshape(-1, H, d)[:n], p_bar.sum(axis=0), g_bar.reshape(-1, H)[:n]
+    return V_bar.reshape(-1, H, d)[:n], per_head(p_bar).sum(axis=0), g_bar.reshape(-1, H)[:n]
 
 
 decayed.defvjp(_remember, _backward)

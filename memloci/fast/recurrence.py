@@ -9,6 +9,8 @@
 A log head with p < 0 weighs the far past most; it takes the blocks.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,7 @@ from memloci.fast.near_far import convolve
 from memloci.model.encodings import T5, Lin, Log
 
 CHUNK = 64  # tuned: near lags of a log head
+RUN = 64  # positions whose gains share an exponential
 LONGEST_TABLE = 512  # lags of a t5 table that are still cheap to take one by one
 
 
@@ -63,11 +66,11 @@ class Recurrence(AbstractPath):
 
 def _lin(heads, X: Stream, V: Values, p: PerHead) -> Values:
     n, P = X.shape[0], p * heads.past.stride
-    t = jnp.arange(n, dtype=V.dtype)[:, None]
     if heads.normalisation.name == "softmax":
-        return decayed(V, P, gain(P[None, :], jnp.maximum(t, 1.0)))
+        return decayed(V, P, gains(P, n))
     Y = decayed(V, P, jnp.ones((n, P.shape[0]), V.dtype))
     if heads.normalisation.name == "none":  # relative to the largest weight: the first lag's, or the t-th's
+        t = jnp.arange(n, dtype=V.dtype)[:, None]
         Y = Y * jnp.exp(-jnp.minimum(P, 0.0)[None, :] * t)[:, :, None]
         anchor = -jnp.maximum(P, 0.0)
     else:
@@ -93,9 +96,24 @@ def _t5(heads, X: Stream, V: Values) -> Values:
     return factors.finish(heads, X, Y, k, anchor)
 
 
-@jax.custom_jvp
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def gains(P: PerHead, n: int) -> Gains:
+    """g_t = 1 / sum_{j=1..t} e^{-|P| (j-1)} = (1 - e^-|P|) / (1 - e^{-|P| t}) for t = 1, ..., n - 1; g_0 = 1.
+
+    1 - e^{-a (r + i)} = (1 - e^{-a r}) + e^{-a r} (1 - e^{-a i}) cancels nothing, and takes few exponentials.
+    """
+    a = jnp.abs(P)[None, None, :]
+    r = RUN * jnp.arange(-(-n // RUN), dtype=P.dtype)[:, None, None]
+    i = jnp.arange(RUN, dtype=P.dtype)[None, :, None]
+    sums = (-jnp.expm1(-a * r) - jnp.exp(-a * r) * jnp.expm1(-a * i)).reshape(-1, P.shape[0])[:n]
+    t, one = jnp.arange(n, dtype=P.dtype)[:, None], -jnp.expm1(-a[0])
+    flat = one < jnp.finfo(P.dtype).tiny
+    g = jnp.where(flat, 1.0, one) / jnp.where(flat, jnp.maximum(t, 1.0), jnp.where(t == 0, 1.0, sums))
+    return jnp.where(t == 0, 1.0, g)
+
+
 def gain(P: Gains, t: Gains) -> Gains:
-    """1 / sum_{j=1..t} e^{-|P| (j-1)} = (1 - e^-|P|) / (1 - e^{-|P| t}), t >= 1."""
+    """g_t at any t >= 1, one by one."""
     a = jnp.abs(P)
     flat = a * t < jnp.finfo(t.dtype).tiny
     return jnp.where(
@@ -103,12 +121,14 @@ def gain(P: Gains, t: Gains) -> Gains:
     )
 
 
-@gain.defjvp
-def _gain_jvp(primals, tangents):
-    """d log gain / d|P| = 1/(e^a - 1) - t/(e^{at} - 1) = b(a) - t b(a t), which cancels nothing."""
-    (P, t), (P_dot, _) = primals, tangents
-    g, a = gain(P, t), jnp.abs(P)
-    return g, g * jnp.where(P < 0, -1.0, 1.0) * (_bernoulli(a) - t * _bernoulli(a * t)) * P_dot
+@gains.defjvp
+def _gains_jvp(n, primals, tangents):
+    """d log g / d|P| = 1/(e^a - 1) - t/(e^{at} - 1) = b(a) - t b(a t), which cancels nothing."""
+    (P,), (P_dot,) = primals, tangents
+    g, a = gains(P, n), jnp.abs(P)[None, :]
+    t = jnp.arange(n, dtype=P.dtype)[:, None]
+    slope = jnp.where(P < 0, -1.0, 1.0)[None, :] * (_bernoulli(a) - t * _bernoulli(a * t))
+    return g, g * jnp.where(t == 0, 0.0, slope) * P_dot[None, :]
 
 
 def _bernoulli(x):

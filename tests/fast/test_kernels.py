@@ -9,7 +9,7 @@ import pytest
 from memloci.errors import BadInput
 from memloci.fast.choice import PATHS
 from memloci.fast.decay import decayed
-from memloci.fast.recurrence import gain
+from memloci.fast.recurrence import gain, gains
 from memloci.model.architecture import Architecture
 
 from ..model.cases import VALID, build, name
@@ -89,16 +89,16 @@ def test_a_power_that_grows_takes_the_blocks(p):
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-12, 1e-5, -1e-5, 0.3])
-def test_the_gain_and_its_slope_near_p_0(p):
-    t = jnp.asarray([1.0, 7.0, 1000.0], "float64")
-    P = jnp.full_like(t, p)
-    value, tangent = jax.jvp(lambda P: gain(P, t), (P,), (jnp.ones_like(P),))
-    for k, T in enumerate((1, 7, 1000)):
-        lags = np.arange(T)
+def test_the_gains_and_their_slope_near_p_0(p):
+    P = jnp.asarray([p], "float64")
+    value, tangent = jax.jvp(lambda P: gains(P, 1001), (P,), (jnp.ones_like(P),))
+    for t in (1, 7, 1000):
+        lags = np.arange(t)
         terms = np.exp(-abs(p) * lags)
         slope = (np.sign(p) or 1.0) * (lags * terms).sum() / terms.sum() ** 2
-        np.testing.assert_allclose(value[k], 1 / terms.sum(), rtol=1e-13)
-        np.testing.assert_allclose(tangent[k], slope, rtol=1e-12, atol=1e-16)
+        np.testing.assert_allclose(value[t, 0], 1 / terms.sum(), rtol=1e-13)
+        np.testing.assert_allclose(tangent[t, 0], slope, rtol=1e-12, atol=1e-16)
+        np.testing.assert_allclose(gain(P, jnp.asarray([float(t)])), value[t], rtol=1e-13)
 
 
 @pytest.mark.parametrize("path", ["recurrence", "convolution"])
