@@ -3,7 +3,10 @@
 import equinox as eqx
 
 from memloci.arrays import Stream
+from memloci.errors import BadInput
 from memloci.fast.base import AbstractPath, Values
+
+MOST_PAIRS = 2**31  # of all heads: 8 to 16 GiB of weights
 
 
 class Plain(AbstractPath):
@@ -12,6 +15,11 @@ class Plain(AbstractPath):
 
     @classmethod
     def recalled(cls, heads, X: Stream, V: Values) -> Values:
+        n, H, _ = V.shape
+        if n * n * H > MOST_PAIRS:
+            raise BadInput(
+                f"path 'plain' would hold {n:,} x {n:,} weights of {H} heads; use path 'auto' or 'blocks'"
+            )
         one = lambda head, V: head.weights(X) @ V
         return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 1), out_axes=1)(heads, V)
 

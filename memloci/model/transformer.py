@@ -29,6 +29,7 @@ from memloci.model.encodings import ENCODINGS, AbstractEncoding
 from memloci.model.ffn import FFN
 
 MAX_CHANNELS = 2**12  # tuned, like the limits of Architecture
+MAX_LENGTH = 2**31  # positions are 32-bit integers
 
 
 class Block(eqx.Module):
@@ -165,6 +166,10 @@ class Transformer(eqx.Module):
             found = "(" + ", ".join(map(str, x.shape)) + ")"
             raise BadInput(
                 f"the input must have shape (n, {self.channels}), found {found}; vmap over a batch"
+            )
+        if x.shape[0] >= MAX_LENGTH:
+            raise BadInput(
+                f"the input has {x.shape[0]:,} positions, at most {MAX_LENGTH - 1:,} can be counted"
             )
         return jnp.asarray(x, self.W_E.dtype)
 

@@ -354,7 +354,10 @@ def compiled(route: str, nested: bool) -> tuple[Transformer, Adaptive]:
     letters = {"name": "a", "values": [1, 2]}
     task = Adaptive(channels=[letters, {"name": "v", "range": [-0.5, 2]}], lags=lags, readout=readout)
     precision = "float64" if route.startswith("l") else "float32"
-    return compile(task, tolerance=1e-3, precision=precision, route=route).model, task
+    tolerance = (
+        1e-1 if nested and route.startswith("log") else 1e-3
+    )  # lags up to 4: no log heads leave less than 0.004
+    return compile(task, tolerance=tolerance, precision=precision, route=route).model, task
 
 
 @eqx.filter_jit
