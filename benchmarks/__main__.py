@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.table import Table
 
-ALL = ("startup", "compile", "adaptive")
+ALL = ("startup", "compile", "adaptive", "attention", "streaming", "recall", "training")
 
 
 def show(table: Table) -> RichTable:

@@ -55,9 +55,9 @@ class Recurrence(AbstractPath):
         if X.shape[0] < 2:
             return jnp.zeros_like(V)
         match heads.encoding:
-            case Lin(p):
+            case Lin(p) if p is not None:
                 return _lin(heads, X, V, p)
-            case Log(p):
+            case Log(p) if p is not None:
                 return jax.lax.cond((p >= 0).all(), _log, Blocks.recall, heads, X, V)
             case T5():
                 return _t5(heads, X, V)

@@ -60,7 +60,7 @@ def reference(heads: Any, X: Any, V: Any, rows: list[int]):
                     else:
                         anchor, total = 0.0, jnp.exp(head.encoding.position(past.admitted(), X.dtype)).sum()
                     a = jnp.where(visible, jnp.exp(jnp.where(visible, logits - anchor, 0.0)), 0.0) / total
-                case "none":
+                case _:
                     a = jnp.where(visible, jnp.exp(jnp.where(visible, logits, 0.0)), 0.0)
             size = jnp.where(visible, jnp.abs(content) + jnp.abs(position), 0.0)
             phi = jnp.abs(head.encoding.phi(z, X.dtype)) if head.encoding.has_phi else jnp.zeros_like(a)
@@ -107,8 +107,8 @@ def assert_agrees(path: str, heads: Any, X: Any, V: Any, rows: list[int] | None 
     assert np.isfinite(found).all() and excess.max(initial=0.0) <= VALUES, excess.max()
 
     ybar = jnp.asarray(np.random.default_rng(n).uniform(-1, 1, (len(rows), *V.shape[1:])), X.dtype)
-    own = lambda tree: jnp.vdot(PATHS[path].recalled(*tree)[jnp.asarray(rows)], ybar)
-    plain = lambda tree: jnp.vdot(reference(*tree, rows)[0], wide(ybar))
+    own: Any = lambda tree: jnp.vdot(PATHS[path].recalled(*tree)[jnp.asarray(rows)], ybar)
+    plain: Any = lambda tree: jnp.vdot(reference(tree[0], tree[1], tree[2], rows)[0], wide(ybar))
     slope = lambda function, tree: eqx.filter_jit(eqx.filter_grad(function))(tree)
     slopes = slope(own, (heads, X, V)), slope(plain, (heads64, X64, V64))
     unit = GRADIENTS * eps * (1 + float(np.max(largest))) * max(1.0, len(rows)) ** 0.5

@@ -1,5 +1,7 @@
 """Heads without dot products: the recurrence and the convolution, against the definition."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -137,7 +139,8 @@ def test_memory_is_linear():
             )
             if encoding == "log":  # with the fallback that p < 0 would take, in blocks
                 assert PATHS["blocks"].growth.endswith("n memory")
-            sizes.append(gradient.lower(arrays, V).compile().memory_analysis().temp_size_in_bytes)
+            analysis: Any = gradient.lower(arrays, V).compile().memory_analysis()
+            sizes.append(analysis.temp_size_in_bytes)
         assert sizes[1] < 2.6 * sizes[0]
 
 
