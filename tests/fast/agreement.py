@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from memloci.fast.choice import PATHS
 from memloci.model.rotation import angles, rotate
@@ -20,6 +21,12 @@ from memloci.model.rotation import angles, rotate
 from ..model.cases import build
 
 VALUES, GRADIENTS = 64.0, 64.0
+
+
+def some(cases: list, every: int = 3) -> list:
+    """Every third case with each change, all of them in `make test-all`: each is a compilation of seconds."""
+    more = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+    return [more(case) if i % every else case for i, case in enumerate(cases)]
 
 
 def sample(case: dict[str, Any], n: int, precision: str, seed: int = 0, scale: float = 1.0, **changes: Any):

@@ -11,7 +11,7 @@ from memloci.fast.blocks import Blocks, Plan, block_size
 from memloci.fast.choice import PATHS
 
 from ..model.cases import ONCE, VALID, build, name, same_bits, tokens
-from .agreement import assert_agrees, sample
+from .agreement import assert_agrees, sample, some
 
 LIN = dict(attention="dp", encoding="lin", normalisation="softmax")
 KINDS = [  # one of every shape that logits have, and every normalisation
@@ -43,9 +43,7 @@ def tiny_paths(monkeypatch):
 # -- the plain definition --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in ONCE else pytest.param(case, marks=pytest.mark.slow) for case in VALID], ids=name
-)
+@pytest.mark.parametrize("case", some(VALID), ids=name)
 def test_every_architecture_agrees(case):
     assert_agrees("tiny", *sample(case, 9, "float64"))
 
@@ -162,7 +160,7 @@ NOW = 6  # inside a block of 4
 FUTURES = {0.7: -0.7, 1e30: 1e30, np.nan: 0.0, np.inf: -1e30, -np.inf: -1.0}  # of tokens and of finite values
 
 
-@pytest.mark.parametrize("case", ONCE, ids=name)
+@pytest.mark.parametrize("case", some(ONCE), ids=name)
 def test_the_future_leaves_the_past_bit_identical(case):
     heads, X, V = sample(case, 11, "float32")
     run = eqx.filter_jit(Tiny.recalled)
