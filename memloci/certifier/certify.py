@@ -324,7 +324,7 @@ def assumptions(model: Transformer, task: Task) -> tuple[str, ...]:
     )
     reach = "every length" if a.window is None else f"every length; lags up to the window of {a.window:,}"
     taken = [path for path in ("plain", "blocks", "recurrence") if may_take(path, a)]
-    evaluation = f"path {' or '.join(taken)}, as model.using('certified') chooses"
+    evaluation = f"path {' or '.join(taken)}, as the path certified chooses"
     if a.path in PATHS:
         evaluation = f"path {a.path}" + ("; what it leaves out is a term" if neglects(model) else "")
     return (
