@@ -106,8 +106,9 @@ class HeadKernels(ABC):
 
     @property
     def swell(self) -> np.ndarray:
-        """Per head, how large a partial sum may be per unit of |v|, before it is normalised."""
-        return np.ones(self.H)
+        """Per head, how large a sum over the past may be per unit of |v|: fast paths normalise it last, and the
+        largest weight is then 1."""
+        return np.full(self.H, float(self.lags))
 
     @abstractmethod
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
@@ -230,9 +231,12 @@ class SumKernels(HeadKernels):
 
     @property
     def swell(self) -> np.ndarray:
-        if not self.recurrent:
-            return super().swell
-        return np.minimum(1 / -np.expm1(-self.p.astype(float)), self.lags)
+        p = self.p.astype(float)
+        if self.rpe is LIN:
+            return np.minimum(1 / -np.expm1(-p), self.lags)
+        from scipy.special import zeta
+
+        return np.minimum(zeta(np.maximum(p, 1.0), 1.0) * (1 + 1e-9), self.lags)
 
 
 def _largest(K: np.ndarray) -> list[int]:

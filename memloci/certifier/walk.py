@@ -20,7 +20,17 @@ from memloci.certifier.carried import EXACT, OWN, Carried, add, add_all, folded,
 from memloci.certifier.cases import FOREVER, Cases, cases_of
 from memloci.certifier.kernels import SMALL, HeadKernels, SumKernels, Taps, layer_kernels
 from memloci.certifier.pointers import MATCH, SINK, UNKNOWN, Ball, find
-from memloci.certifier.rounding import FORMATS, LIBRARY, Format, Watched, gamma, lost, product_error, times
+from memloci.certifier.rounding import (
+    FORMATS,
+    LENGTH,
+    LIBRARY,
+    Format,
+    Watched,
+    gamma,
+    lost,
+    product_error,
+    times,
+)
 from memloci.certifier.signals import above
 from memloci.certifier.unnormalised import Asked, Sums
 from memloci.errors import BadInput
@@ -221,6 +231,7 @@ class _Layer:
         if self.sums is not None:
             asked = self._contents(X, past, precision, stored)
             return add(X, self.sums.recall(asked, past, X, shape, precision, stored), precision)
+        self._expect_sums(past, precision, stored)
         parts, terms = [], []
         matched = 0.0 if self.kernels is not None else _MATCHED * precision.u
         for h in self.heads:
@@ -230,6 +241,13 @@ class _Layer:
             parts.append(linear(self.W_O[h], recalled, precision, stored=stored))
             terms.append((self.W_O[h] != 0).sum(axis=1))
         return add(X, add_all(parts, terms, precision), precision) if parts else X
+
+    def _expect_sums(self, past: Anywhere, precision: Format, stored: bool) -> None:
+        """Fast paths add values up before they normalise them: no such sum may overflow, read or not."""
+        swell = np.full(len(self.W_V), LENGTH) if self.kernels is None else self.kernels.swell
+        for h in np.flatnonzero(self.W_V.any(axis=(1, 2))).tolist():
+            value = past.linear(self.W_V[h], precision, stored)
+            precision.expect(swell[h] * value.size, swell[h] * value.size_first)
 
     def _find(
         self, h: int, X: Carried, past: Anywhere, precision: Format, stored: bool

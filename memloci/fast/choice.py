@@ -9,7 +9,7 @@
 | sharp | n | n | heads that read a few positions each; only if asked for: sharp.py |
 
 `auto` takes the fastest that agrees with the definition to rounding. `certified` takes the fastest of those whose
-rounding the certificates cover, which is the same but for log, t5 and tmx heads: these take blocks.
+rounding the certificates cover: the recurrence of lin heads with `infinite` normalisation, and blocks for all others.
 To add a path, write its class in a file of its own and list it in PATHS.
 """
 
@@ -56,7 +56,8 @@ def choose(architecture: Architecture, n: int, device: str | None = None) -> str
 def covered(path: str, architecture: Architecture) -> bool:
     """Whether the rounding model of the certificates holds for this path."""
     if path == "recurrence":
-        return architecture.attention == "dpf" and architecture.encoding == "lin"
+        kind = architecture.attention, architecture.encoding, architecture.normalisation
+        return kind == ("dpf", "lin", "infinite")
     return path in ("plain", "blocks", "sharp")
 
 

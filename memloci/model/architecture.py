@@ -40,7 +40,7 @@ class Architecture(Spec):
     max_distance: Annotated[int, Field(ge=4, le=MAX_LAG)] = 128  # t5: the last bucket starts beyond it
     rope_base: Annotated[float, Field(ge=1.0, le=1e9)] = 10000.0  # rope and sin
     max_length: Annotated[int, Field(ge=1, le=MAX_LAG)] = 1024  # learned: positions in the table
-    path: str = "auto"  # how it is evaluated, a name of memloci/fast/choice.py; the numbers are the same
+    path: str = "auto"  # how it is evaluated: a name of memloci/fast/choice.py
 
     @model_validator(mode="after")
     def _possible(self) -> "Architecture":

@@ -1,5 +1,7 @@
 """Certificates say which paths they cover, and cover them."""
 
+import math
+
 import equinox as eqx
 import numpy as np
 import pytest
@@ -7,8 +9,11 @@ import pytest
 from memloci.certifier.certify import certify
 from memloci.errors import BadInput
 from memloci.pipeline import compile, load, verify, write
+from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
 from memloci.tasks.load import load_task
+
+from .test_certify import one_head
 
 LENGTH = 1500
 
@@ -53,3 +58,15 @@ def test_a_path_is_kept_and_verified(tmp_path):
     assert load(tmp_path / "m")[0].architecture.path == "sharp"
     assert verify(tmp_path / "m").bound == built.certificate.bound
     assert verify(tmp_path / "m", "plain").bound <= built.certificate.bound
+
+
+@pytest.mark.parametrize("path", ["certified", "plain"])
+def test_a_sum_that_overflows_before_it_is_normalised_is_not_certified(path):
+    """sum_z z^-1.5 v = 2.6 v is no number of float32 here, though its share of zeta(1.5) would be."""
+    task = Essential(kernels=["z ** -1.5"], readout="x1")
+    model = one_head(1.5, "float32", encoding="log", path=path)
+    weights = lambda m: (m.layers[0].attention.heads.W_V, m.layers[0].attention.heads.W_O)
+    W_V, W_O = weights(model)
+    model = eqx.tree_at(weights, model, (W_V * 1.4e38, W_O * 1.2e-38))
+    found = np.asarray(model.using("blocks")(np.ones((3000, 1), "float32")))
+    assert not np.isfinite(found).all() and certify(model, task).bound == math.inf
