@@ -12,10 +12,21 @@ from typing import Any
 from flint import arb
 
 from memloci.approx.rpe import AbstractRPE
-from memloci.approx.targets import AbstractTarget, Exponential, Generic, Power, Spectrum, Sum
+from memloci.approx.targets import AbstractTarget, Exponential, Generic, Power, SingleLag, Spectrum, Sum
 from memloci.errors import BadInput
 from memloci.expressions.parse import Apply, Constant, Expression, Variable
+from memloci.tasks.base import Task
 from memloci.tasks.essential import NORM_LAGS, Essential
+from memloci.tasks.fixed import Fixed
+
+
+def memory_target(task: Task, i: int) -> AbstractTarget:
+    """What the i-th memory (from 0) of a fixed or essential task is a kernel of."""
+    if isinstance(task, Fixed):
+        return SingleLag(task.lags[i])
+    if isinstance(task, Essential):
+        return kernel_target(task, i)
+    raise BadInput(f"{task.kind} memories have no kernel of their own")
 
 
 def kernel_target(task: Essential, i: int) -> AbstractTarget:

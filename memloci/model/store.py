@@ -78,6 +78,18 @@ def save(
     replace_together(Path(directory), {WEIGHTS: weights, RECORD: text.encode(), **(beside or {})})
 
 
+def weights_bytes(model: Transformer) -> bytes:
+    """All arrays of a model, as the content of a safetensors file."""
+    return safetensors.numpy.save({name: np.asarray(leaf) for name, leaf in named_leaves(model)})
+
+
+def from_weights(architecture: Architecture, channels: int, outputs: int, data: bytes) -> Transformer:
+    """The model that `weights_bytes` wrote; whatever is wrong with the bytes raises `BadInput`."""
+    skeleton = _skeleton(architecture, channels, outputs)
+    tensors, _ = _parse_tensors(data, dict(named_leaves(skeleton)))
+    return _filled(skeleton, tensors)
+
+
 def load(directory: str | os.PathLike[str]) -> tuple[Transformer, Task | None]:
     """The model and its task, as saved."""
     stored = read(directory)
@@ -109,10 +121,14 @@ def _read(directory: Path) -> Stored:
         raise error.within(WEIGHTS) from None
     if weights_id is not None and record.get("id") is not None and weights_id != record["id"]:
         raise BadInput(f"{WEIGHTS} and {RECORD} are from different models; save again")
+    return Stored(_filled(skeleton, tensors), record.get("task"), record.get("extra") or {})
+
+
+def _filled(skeleton: Any, tensors: dict[str, np.ndarray]) -> Transformer:
     leaves = [jnp.asarray(tensors[name]) for name, _ in named_leaves(skeleton)]
     model = jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
     model.check()
-    return Stored(model, record.get("task"), record.get("extra") or {})
+    return model
 
 
 def named_leaves(model: Any) -> list[tuple[str, Any]]:
@@ -167,7 +183,10 @@ def _skeleton(architecture: Architecture, channels: Any, outputs: Any) -> Any:
 def _parse_weights(path: Path, expected: dict[str, Any]) -> tuple[dict[str, np.ndarray], str | None]:
     payload = sum(leaf.size * leaf.dtype.itemsize for leaf in expected.values())
     header = 2**16 + 512 * len(expected)
-    data = read_bytes(path, payload + header)
+    return _parse_tensors(read_bytes(path, payload + header), expected)
+
+
+def _parse_tensors(data: bytes, expected: dict[str, Any]) -> tuple[dict[str, np.ndarray], str | None]:
     try:
         tensors = safetensors.numpy.load(data)
     except Exception as error:  # the parser's own errors are of many types, some of them undocumented

@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from memloci.approx.kernel_targets import memory_target
 from memloci.approx.ridge_sums import RidgeSum, readout_ridge
-from memloci.approx.targets import AbstractTarget, SingleLag
+from memloci.approx.targets import AbstractTarget
 from memloci.certifier.certificate import Certificate
 from memloci.certifier.certify import certify
 from memloci.certifier.rounding import UNIT
@@ -25,8 +26,6 @@ from memloci.planner.routes import ROUTES, Demand, Obstacle, Progress
 from memloci.planner.wiring import Wiring
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
-from memloci.tasks.essential import Essential
-from memloci.tasks.fixed import Fixed
 
 PRECISIONS = ("float32", "float64")
 WIDEST = 1e-2  # the attention error that a readout is made for where its slopes ask for less
@@ -162,18 +161,9 @@ def _memories(task: Task, readout: RidgeSum) -> tuple[tuple[str, str, AbstractTa
         names = [(f"{channel.name}{i}", channel.name) for channel in task.channels]
         read = [(name, channel) for name, channel in names if name in readout.variables]
         if read:
-            target = _target(task, i - 1)  # one for all channels, so that they share its heads
+            target = memory_target(task, i - 1)  # one for all channels, so that they share its heads
             found += [(name, channel, target) for name, channel in read]
     return tuple(found)
-
-
-def _target(task: Task, i: int) -> AbstractTarget:
-    if isinstance(task, Fixed):
-        return SingleLag(task.lags[i])
-    from memloci.approx.kernel_targets import kernel_target
-
-    assert isinstance(task, Essential)
-    return kernel_target(task, i)
 
 
 __all__ = ["PRECISIONS", "UNIT", "Plan", "Plans", "plan", "share"]

@@ -25,6 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from memloci.approx.kernel_sums import KernelSum, Precision, fit, kernel_sum, pareto, sweep
+from memloci.approx.kernel_targets import memory_target
 from memloci.approx.lower_bounds import LowerBound, chebyshev_mass, lower_bound
 from memloci.approx.ridge_certify import PAPER_SLOPE, width_against_error
 from memloci.approx.rpe import RpeName
@@ -36,7 +37,6 @@ from memloci.planner.design import Decay, Design
 from memloci.planner.make_plan import Plan
 from memloci.planner.routes import ROUNDING
 from memloci.tasks.base import Task
-from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
 
 ROUTES: dict[str, RpeName] = {"one-layer-lin": "lin", "one-layer-log": "log"}
@@ -300,18 +300,8 @@ def _targets(task: Task, design: Design) -> dict[str, AbstractTarget]:
         names = [f"{channel.name}{i + 1}" for channel in task.channels]
         held = [name for name in names if name in design.holds]
         if held:
-            found |= dict.fromkeys(held, _target(task, i))
+            found |= dict.fromkeys(held, memory_target(task, i))
     return found
-
-
-def _target(task: Task, i: int) -> AbstractTarget:
-    if isinstance(task, Fixed):
-        return SingleLag(task.lags[i])
-    from memloci.approx.kernel_targets import kernel_target
-
-    if not isinstance(task, Essential):
-        raise BadInput(f"{task.kind} memories have no kernel of their own")
-    return kernel_target(task, i)
 
 
 def _unlike(target: AbstractTarget, rpe: RpeName) -> bool:

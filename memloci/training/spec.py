@@ -9,7 +9,7 @@ numbers only (rate, seed, ...), never in shapes or code: one compiled program se
 import hashlib
 import json
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -75,6 +75,10 @@ class Run(Spec):
     task: dict[str, Any]
     architecture: Architecture | None = None  # None: that of the compiled weights
     training: Training = Training()
+
+    if TYPE_CHECKING:  # tasks and dictionaries: wider than the fields they become
+
+        def __init__(self, **fields: Any): ...
 
     @field_validator("architecture", mode="before")
     @classmethod

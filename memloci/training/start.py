@@ -1,0 +1,82 @@
+"""Where training starts: at random, at compiled weights, or at random with compiled exponents.
+
+Noise is added to every array in units of its root mean square, so that it means the same for all of them.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+
+from memloci.errors import BadInput
+from memloci.model.encodings import Lin, Log
+from memloci.model.transformer import Transformer
+from memloci.tasks.base import Task
+from memloci.tasks.load import task_from_dict
+from memloci.training.spec import Run
+
+EXPONENT_MASS = 1e3  # tuned: exponents for weights that float32 can hold
+
+
+def first_model(run: Run, channels: int, outputs: int) -> Transformer:
+    """The model before the first step; the same seed gives the same one."""
+    training, key = run.training, jr.key(run.training.seed)
+    if training.start == "compiled":
+        model = _compiled(_text(run.task), training.tolerance, training.route)
+    else:
+        assert run.architecture is not None
+        model = Transformer(run.architecture, channels, outputs, key=key)
+        if training.start == "exponents":
+            model = _with_exponents(model, run.record)
+    return _disturbed(model, training.noise, jr.fold_in(key, 2)) if training.noise else model
+
+
+def _compiled(task: str, tolerance: float, route: str | None) -> Transformer:
+    return _compile_once(task, tolerance, route).using("auto")
+
+
+@lru_cache(maxsize=16)
+def _compile_once(task: str, tolerance: float, route: str | None) -> Transformer:
+    """A sweep asks for the same weights with every seed."""
+    import json
+
+    from memloci import pipeline
+
+    return pipeline.compile(task_from_dict(json.loads(task)), tolerance=tolerance, route=route).model
+
+
+def _text(task: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(task, sort_keys=True)
+
+
+def _with_exponents(model: Transformer, task: Task) -> Transformer:
+    """The slopes of the first layer from the best kernel sum for this task with as many heads."""
+    heads = model.layers[0].attention.heads
+    if not isinstance(heads.encoding, Lin | Log) or heads.encoding.p is None:
+        raise BadInput("start = 'exponents' is for lin and log encodings with a slope per head")
+    p = jnp.asarray(_exponents(heads.encoding.name, task, len(heads.W_V)), heads.encoding.p.dtype)
+    return eqx.tree_at(lambda m: m.layers[0].attention.heads.encoding.p, model, p)
+
+
+def _exponents(rpe: Any, task: Task, heads: int) -> list[float]:
+    from memloci.approx.kernel_sums import fit
+    from memloci.approx.kernel_targets import memory_target
+
+    found = list(
+        fit(rpe, [memory_target(task, i) for i in range(task.M)], heads, mass=EXPONENT_MASS).exponents
+    )
+    return [found[h % len(found)] for h in range(heads)]  # a sum may need fewer heads than there are
+
+
+def _disturbed(model: Transformer, noise: float, key: Any) -> Transformer:
+    arrays, rest = eqx.partition(model, eqx.is_inexact_array)
+    leaves, structure = jax.tree.flatten(arrays)
+    keys = jr.split(key, len(leaves))
+    size = lambda w: jnp.sqrt(jnp.mean(jnp.square(w)))
+    moved = [w + noise * size(w) * jr.normal(k, w.shape, w.dtype) for w, k in zip(leaves, keys, strict=True)]
+    return eqx.combine(jax.tree.unflatten(structure, moved), rest)
