@@ -5,12 +5,14 @@
 for 8 heads of 16 in float32. `gradient` is the forward pass and the gradient of <G, recalled> in V and p.
 
 PyTorch gets every help that keeps its digits: the layout it likes, inputs built beforehand, no work on
-future keys, denormal numbers flushed (as XLA does), and the best of several forms and block sizes:
+future keys, denormal numbers flushed (as XLA does), and the best of several block sizes. Its forms:
 
+    band     blocks of queries, the bias a slice of one prebuilt (B, n) band per head
     strip    blocks of queries in reverse order: the bias of a block is then a view of one strip of n + B
              numbers per head, row i starting at number i, and stays in cache
-    band     blocks of queries, the bias a slice of one prebuilt (B, n) band per head
     keys     lin only: -p z = p s - p t, and the query's part cancels, so p (s - last t) is a key feature
+
+`band` is a contender of its own, the one that ratios are required to; `sdpa` is the faster of the others.
 
 The queries stand at positions 1..n: position 0 sees nothing. Imports are late: `serve` chooses the core first.
 """
@@ -215,8 +217,9 @@ def band(arrays: TorchCase, B: int) -> Job:
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 
-    n, V = arrays.case.n, arrays.V
-    bias = arrays.bias(torch.arange(n - B + 1, n + 1)[:, None] - torch.arange(n)[None, :])[None]
+    n, V, G = arrays.case.n, arrays.V, arrays.G
+    z = torch.arange(n - B + 1, n + 1)[:, None] - torch.arange(n)[None, :]
+    bias, phi = arrays.bias(z)[None], torch.where(z >= 1, arrays.phi(z), 0.0)
     Q, K = torch.zeros(1, H, B, D_V), torch.zeros(1, H, n, D_V)
 
     def forward():
@@ -227,7 +230,18 @@ def band(arrays: TorchCase, B: int) -> Job:
                 Y[:, :, end - B : end] = block
             return Y
 
-    return arrays.job(f"band, {B} queries", forward)
+    def gradient():
+        dp, dV = torch.zeros(H), torch.zeros_like(V)
+        for end in range(B, n + 1, B):
+            shift = bias[..., n - end :].detach().requires_grad_()
+            values = V[:, :, :end].detach().requires_grad_()
+            block = attend(Q, K[:, :, :end], values, attn_mask=shift)
+            of_shift, of_values = torch.autograd.grad(block, (shift, values), G[:, :, end - B : end])
+            dp += torch.einsum("hij,ij->h", of_shift[0], phi[:, n - end :])
+            dV[:, :, :end] += of_values
+        return dp, dV
+
+    return arrays.job(f"band, {B} queries", forward if arrays.case.work == "forward" else gradient)
 
 
 def keys(arrays: TorchCase, B: int) -> Job:
@@ -336,13 +350,17 @@ def sdpa_forms(case: Case) -> Iterable[Form]:
         yield from (
             (strip, B, layout) for layout in ("heads first", "time first") for B in (64, 128, 256, 512)
         )
-        yield from ((band, B) for B in (64, 256, MOST_QUERIES))
         if case.kind == "lin":
             yield from ((keys, B) for B in (64, 128, 256))
     else:
         yield from ((strip, B) for B in (32, 64, 128))
         if case.kind == "lin":
             yield from ((keys, B) for B in (64, 128, 256))  # longer blocks lose digits
+
+
+def band_forms(case: Case) -> Iterable[Form]:
+    sizes = (32, 64, 128, 256, 512, MOST_QUERIES) if case.work == "forward" else (16, 32, 64, 128, 256)
+    return ((band, B) for B in sizes)
 
 
 def torch_best_of(forms: Callable[[Case], Iterable[Form]]) -> Callable[[Case], Job]:
@@ -413,6 +431,7 @@ CONTENDERS: dict[str, Callable[[], Callable[[Case], Job]]] = {
     "recurrence": lambda: memloci_on("recurrence"),
     "convolution": lambda: memloci_on("convolution"),
     "roofline": roofline,
+    "band": lambda: torch_best_of(band_forms),
     "sdpa": lambda: torch_best_of(sdpa_forms),
     "causal": lambda: torch_best_of(lambda case: [(causal,)]),
     "by hand": lambda: torch_best_of(lambda case: ((by_hand, B) for B in (32, 64, 128))),
