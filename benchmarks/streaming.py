@@ -205,9 +205,7 @@ def pytorch(name: str) -> Prepare:
 
 
 def run() -> Table:
-    from benchmarks.attention import ENVIRONMENT
-
-    with started("benchmarks.streaming", NAMES, ENVIRONMENT) as workers:
+    with started("benchmarks.streaming", NAMES) as workers:
         best = in_turn(workers, "after the context", ROUNDS)
     right = reference()
     seconds = {name: answer["seconds"] for name, answer in best.items() if "seconds" in answer}

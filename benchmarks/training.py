@@ -5,12 +5,13 @@ exact softmax over s < t, no norm; D = 64 split among the heads (d_k = d_v = 64 
 Two questions, two ratios: to the fastest of three PyTorch programs of the same model (training_peers.py), where
 folding the first layer counts, and to PyTorch folded by hand, where only the code counts.
 
-All contenders start from the same weights and must agree on the loss of the batch. Each is a process with one
-thread (workers.py), they take turns, and the best round counts.
+All contenders start from the same weights and must agree on the loss of the batch. They take turns (turns.py),
+and the best round counts.
 """
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.table import Table
-from benchmarks.training_peers import FOLDED, PEERS, missing
-from benchmarks.workers import Worker, serve
+from benchmarks.training_peers import FOLDED, OURS, PEERS, STEPS, model
+from benchmarks.turns import Worker, in_turn, started
 from memloci.report.figures import BLUE, GREEN, RED, style
 
-OURS = "memloci"
 SIZES = ((1, 1), (1, 4), (1, 16), (2, 4), (2, 16))  # (L, H)
 REQUIRED = {(1, 1): 7.0, (1, 4): 7.0, (1, 16): 7.0, (2, 4): 2.5, (2, 16): 4.0}
 REQUIRED_FOLDED = 1.5  # L = 1
-BATCH, LENGTH, DIM, WIDTH, RATE = 128, 64, 64, 128, 1e-3
-ROUNDS, STEPS = 7, 5
+BATCH, LENGTH, RATE = 128, 64, 1e-3
+ROUNDS = 7
 SAME = 1e-4  # relative, of the loss
 
 
@@ -40,6 +40,7 @@ class Row:
     H: int
     seconds: dict[str, float]  # of a step, by contender
     variants: dict[str, str]
+    errors: dict[str, str]
 
     def ratio(self, *peers: str) -> float:
         """How many times faster ours is than the best of `peers`; NaN without any."""
@@ -53,7 +54,7 @@ def job(L: int, H: int) -> dict[str, Any]:
 
     from memloci.tasks.fixed import Fixed
 
-    model = _model(L, H)
+    made = model(L, H)
     channels = [{"name": name, "range": [-1, 1]} for name in "ab"]
     task = Fixed(channels=channels, lags=[3, 9], readout="a1 * b2")
     x = np.asarray(jr.uniform(jr.key(1), (BATCH, LENGTH, 2), minval=-1.0), "float32")
@@ -70,9 +71,9 @@ def job(L: int, H: int) -> dict[str, Any]:
             "c": numbers(block.ffn.c),
             "A": numbers(block.ffn.A),
         }
-        for block in model.layers
+        for block in made.layers
     ]
-    weights = {name: numbers(getattr(model, name)) for name in ("W_E", "b_E", "W_U", "b_U")}
+    weights = {name: numbers(getattr(made, name)) for name in ("W_E", "b_E", "W_U", "b_U")}
     return {
         "L": L,
         "H": H,
@@ -83,76 +84,28 @@ def job(L: int, H: int) -> dict[str, Any]:
     }
 
 
-def _model(L: int, H: int) -> Any:
-    import jax.random as jr
-
-    from memloci.model.architecture import Architecture
-    from memloci.model.transformer import Transformer
-
-    each = DIM // H
-    architecture = Architecture(layers=L, heads=H, width=WIDTH, dim=DIM, key_dim=each, value_dim=each)
-    return Transformer(architecture, 2, 1, key=jr.key(0))
-
-
-def build(job: dict[str, Any]) -> tuple[dict[str, Any], Callable[[int], None]]:
-    """Our contender: Adam steps in a scan. The same key gives the same weights in every process."""
-    import equinox as eqx
-    import jax
-    import jax.numpy as jnp
-    import optax
-
-    from memloci.fast.folded import loss_and_gradient
-
-    trained, rest = eqx.partition(_model(job["L"], job["H"]), eqx.is_inexact_array)
-    x, y = jnp.asarray(job["x"], "float32"), jnp.asarray(job["y"], "float32")
-    optimiser: Any = optax.adam(job["rate"])
-
-    def step(state: Any, _: None) -> tuple[Any, Any]:
-        trained, moments = state
-        loss, slopes = loss_and_gradient(eqx.combine(trained, rest), x, y)
-        change, moments = optimiser.update(slopes, moments)
-        return (optax.apply_updates(trained, change), moments), loss
-
-    steps = lambda state: jax.lax.scan(step, state, None, length=STEPS)
-    # XLA uses half the vector registers of recent processors unless told.
-    wide: dict[str, str | bool] = {"xla_cpu_prefer_vector_width": "512"}
-    state = (trained, optimiser.init(trained))
-    compiled = jax.jit(steps).lower(state).compile(compiler_options=wide)
-    state, losses = jax.block_until_ready(compiled(state))
-    kept = {"state": state}
-
-    def run(count: int) -> None:
-        for _ in range(count // STEPS):
-            kept["state"] = jax.block_until_ready(compiled(kept["state"]))[0]
-
-    return {"loss": float(losses[0]), "variant": ""}, run
-
-
-def measure(L: int, H: int) -> Row:
-    one = job(L, H)
-    workers = {OURS: Worker("benchmarks.training", one)}
-    try:
-        for peer in PEERS:
-            if missing(peer) is None and not (peer == FOLDED and L > 1):
-                workers[peer] = Worker("benchmarks.training_peers", one | {"contender": peer})
-        own = workers[OURS].answer["loss"]
-        for name, worker in workers.items():
-            if not abs(worker.answer["loss"] - own) <= SAME * own:
-                raise RuntimeError(
-                    f"{name} has loss {worker.answer['loss']}, {OURS} {own}: not the same model"
-                )
-        best = dict.fromkeys(workers, math.inf)
-        for _ in range(ROUNDS):
-            for name, worker in workers.items():
-                best[name] = min(best[name], worker.seconds(STEPS))
-    finally:
-        for worker in workers.values():
-            worker.close()
-    return Row(L, H, best, {name: worker.answer["variant"] for name, worker in workers.items()})
+def measure(workers: Mapping[str, Worker], L: int, H: int) -> Row:
+    present = [name for name in workers if not (name == FOLDED and L > 1)]
+    answers = in_turn(workers, json.dumps(job(L, H)), dict.fromkeys(present, ROUNDS))
+    found = {name: answer for name, answer in answers.items() if "error" not in answer}
+    if OURS not in found:
+        raise RuntimeError(f"{OURS}: {answers[OURS]['error']}")
+    own = found[OURS]["loss"]
+    for name, answer in found.items():
+        if not abs(answer["loss"] - own) <= SAME * own:
+            raise RuntimeError(f"{name} has loss {answer['loss']}, {OURS} {own}: not the same model")
+    return Row(
+        L,
+        H,
+        {name: answer["seconds"] for name, answer in found.items()},
+        {name: answer["variant"] for name, answer in found.items()},
+        {name: answer["error"] for name, answer in answers.items() if "error" in answer},
+    )
 
 
 def run() -> Table:
-    rows = [measure(*size) for size in SIZES]
+    with started("benchmarks.training_peers", (OURS, *PEERS)) as workers:
+        rows = [measure(workers, *size) for size in SIZES]
     plain = [peer for peer in PEERS if peer != FOLDED]
     shown = lambda x: "-" if math.isnan(x) else x
     cells: list[list[str | float]] = [
@@ -168,9 +121,11 @@ def run() -> Table:
     ]
     columns = ["model", f"{OURS}, ms", *(f"{peer}, ms" for peer in PEERS)]
     columns += ["to the best", "required", "to folded", "required"]
-    skipped = [f"{peer} (needs {missing(peer)})" for peer in PEERS if missing(peer)]
-    note = f"CPU milliseconds per step, one thread each, best of {ROUNDS} rounds of {STEPS} steps"
-    note += f"; skipped: {', '.join(skipped)}" if skipped else ""
+    notes = [f"CPU milliseconds per step, one thread each, best of {ROUNDS} rounds of {STEPS} steps"]
+    for row in rows:
+        notes += [f"L = {row.L}, H = {row.H}, {name}: {kind}" for name, kind in row.variants.items() if kind]
+    skipped = {f"skipped {name}: {why}" for row in rows for name, why in row.errors.items()}
+    note = "; ".join(notes + sorted(skipped))
     return Table("Training a small model", columns, cells, note, lambda path: draw(rows, path))
 
 
@@ -197,7 +152,3 @@ def draw(rows: list[Row], path: Path) -> None:
         axes.set_ylabel("times faster per step")
         axes.legend()
         figure.savefig(path, metadata={"Software": None})
-
-
-if __name__ == "__main__":
-    serve(build)

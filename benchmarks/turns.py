@@ -30,6 +30,15 @@ Prepare = Callable[[str], Measure]  # of a case
 Result = TypeVar("Result")
 
 LIMIT = 600.0  # seconds for one answer, preparation included
+ENVIRONMENT = {  # of every contender
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # spares page faults of large fresh arrays; only before start
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "JAX_PLATFORMS": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
 ROOT = Path(__file__).parents[1]
 
 
@@ -96,7 +105,7 @@ def _text(error: Exception) -> str:
 class Worker:
     """One contender's process. After a failure `error` says why, and every answer repeats it."""
 
-    def __init__(self, module: str, name: str, environment: Mapping[str, str]):
+    def __init__(self, module: str, name: str):
         self.error: str | None = None
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self.process = subprocess.Popen(
@@ -107,7 +116,7 @@ class Worker:
             text=True,
             encoding="utf-8",
             cwd=ROOT,
-            env={**os.environ, **environment},
+            env={**os.environ, **ENVIRONMENT},
             start_new_session=True,
         )
 
@@ -157,14 +166,12 @@ class Worker:
 
 
 @contextmanager
-def started(
-    module: str, names: Iterable[str], environment: Mapping[str, str] | None = None
-) -> Iterator[dict[str, Worker]]:
+def started(module: str, names: Iterable[str]) -> Iterator[dict[str, Worker]]:
     """The workers, ready or with an error, and killed at the end whatever happens."""
     workers: dict[str, Worker] = {}
     try:
         for name in names:
-            workers[name] = Worker(module, name, environment or {})
+            workers[name] = Worker(module, name)
         for worker in workers.values():
             worker.wait()
         yield workers
