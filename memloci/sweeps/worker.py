@@ -1,0 +1,181 @@
+"""A worker: one process that claims runs, trains them and records the results, until none is waiting.
+
+Runs that share a program are claimed together, so that it is compiled once. What a run does wrong is recorded as
+its failure and the sweep goes on; only a store that cannot be written ends the worker. It ends with its driver,
+and on SIGTERM it keeps checkpoints, gives back what it has, and goes.
+"""
+
+import importlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from memloci.errors import BadInput
+from memloci.sweeps.process import end_with_parent
+from memloci.sweeps.store import LEASE, MOST_DEATHS, Claim, Outcome, Store, StoreTrouble
+from memloci.training.spec import Run
+
+DONE, BAD_STORE = 0, 2  # exit status
+ENGINE = "memloci.training.engine:execute"
+
+
+class Snapshot(Protocol):
+    """Where a training is."""
+
+    @property
+    def step(self) -> int: ...  # of the slowest run
+    @property
+    def steps(self) -> int: ...  # of the longest run
+    def checkpoints(self) -> dict[str, bytes]: ...
+
+
+class Execute(Protocol):
+    """Train runs that share a program; `keep` is called about once a second."""
+
+    def __call__(
+        self,
+        runs: Sequence[Run],
+        *,
+        states: Mapping[str, bytes] = ...,
+        keep: Callable[[Any], None] | None = None,
+    ) -> Sequence[Outcome]: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a driver tells its workers; the times are in seconds, all tuned."""
+
+    store: str
+    sweep: str
+    engine: str = ENGINE  # module:function
+    workers: int = 1  # that share the sweep
+    group: int = 8  # most runs claimed at once
+    beat: float = 5.0  # between signs of life
+    checkpoint: float = 10.0  # between checkpoints
+    lease: float = LEASE
+    most_deaths: int = MOST_DEATHS
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class LeaseLost(Exception):
+    """Another worker has these runs now."""
+
+
+class Stopped(Exception):
+    """The driver asked this worker to stop."""
+
+
+class Worker:
+    def __init__(self, job: Job, owner: str, store: Store, execute: Execute):
+        self.job, self.owner, self.store, self.execute = job, owner, store, execute
+        self.stopping = False
+        self.part = 0.0  # of the present runs, that is done
+        self.kept = 0.0  # when the last checkpoint was
+
+    def work(self) -> None:
+        compiled = None
+        with self._signs_of_life():
+            try:
+                while not self.stopping and (claim := self._claim(compiled)):
+                    self._train(claim)
+                    compiled = claim.program
+            except Stopped:
+                pass
+            self.store.give_back(self.owner)
+
+    def _claim(self, compiled: str | None) -> Claim | None:
+        job = self.job
+        return self.store.claim(job.sweep, self.owner, most=job.group, workers=job.workers, compiled=compiled)
+
+    def _train(self, claim: Claim) -> None:
+        try:
+            runs = claim.runs()
+            if self._try(runs, claim.states) is None:
+                return
+            # Together or from a checkpoint they failed: now one by one, from the start.
+            for run in runs:
+                if error := self._try([run], {}):
+                    self.store.fail(self.owner, [run.key], error)
+        except LeaseLost:
+            pass
+        except StoreTrouble:
+            raise
+        except BadInput as error:
+            self.store.fail(self.owner, claim.keys, str(error))
+
+    def _try(self, runs: Sequence[Run], states: Mapping[str, bytes]) -> str | None:
+        """Train and record; what went wrong, if anything, as one line."""
+        self.part, self.kept, start = 0.0, time.monotonic(), time.monotonic()
+        try:
+            outcomes = self.execute(runs, states=states, keep=self._keep)
+        except (BadInput, LeaseLost, Stopped):
+            raise
+        except Exception as error:  # whatever it is, the sweep goes on
+            return " ".join(f"{type(error).__name__}: {error}".split())
+        # What a resumed run costs is not known; the others share the time.
+        cost = None if states else (time.monotonic() - start) / len(runs)
+        self.store.finish(self.owner, outcomes, cost)
+        return None
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self.part = snapshot.step / snapshot.steps
+        if self.stopping or time.monotonic() - self.kept >= self.job.checkpoint:
+            if not self.store.keep(self.owner, snapshot.step, snapshot.checkpoints()):
+                raise LeaseLost
+            self.kept = time.monotonic()
+        if self.stopping:
+            raise Stopped
+
+    def stop(self, *_: object) -> None:
+        self.stopping = True
+
+    @contextmanager
+    def _signs_of_life(self) -> Iterator[None]:
+        ended = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _beat(self, ended: threading.Event) -> None:
+        with Store(self.job.store) as store:
+            while not ended.wait(self.job.beat):
+                try:
+                    store.beat(self.owner, self.part)
+                except StoreTrouble:  # the main thread meets it too, and says so
+                    pass
+
+
+def load_engine(name: str) -> Execute:
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def main(arguments: Sequence[str]) -> int:
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which then asks by SIGTERM
+    job, owner = Job(**json.loads(arguments[0])), arguments[1]
+    try:
+        with Store(job.store) as store:
+            worker = Worker(job, owner, store, load_engine(job.engine))
+            signal.signal(signal.SIGTERM, worker.stop)
+            worker.work()
+    except StoreTrouble as error:
+        print(error, file=sys.stderr)
+        return BAD_STORE
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
