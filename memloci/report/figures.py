@@ -110,8 +110,8 @@ OBSERVED = {
 def memory_figure(task: Task) -> str:
     """Which lags are remembered, or with which kernels."""
     if isinstance(task, Adaptive):
-        return _draw("memory", 0.75 + 0.3 * min(task.M, MOST_ROWS), lambda f: _adaptive(f.subplots(), task))
-    return _draw("memory", 2.5 if isinstance(task, Essential) else 1.9, lambda f: _memory(f, task))
+        return svg_of("memory", 0.75 + 0.3 * min(task.M, MOST_ROWS), lambda f: _adaptive(f.subplots(), task))
+    return svg_of("memory", 2.5 if isinstance(task, Essential) else 1.9, lambda f: _memory(f, task))
 
 
 def _memory(figure: Figure, task: Task) -> None:
@@ -128,8 +128,8 @@ def _memory(figure: Figure, task: Task) -> None:
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_ylim(bottom=max(1e-12, min(kernel.min() for kernel in kernels) / 2))
-            _decades(axes.yaxis)
-            _lag_ticks(axes)
+            decade_ticks(axes.yaxis)
+            lag_ticks(axes)
         else:
             axes.axhline(0, color=SOFT, linewidth=0.8)
         axes.set_ylabel("weight ρ(z)")
@@ -192,7 +192,7 @@ def _short(task: Task, i: int) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    return _plain(text if len(text) <= most else text[: most - 1] + "…")
+    return plain_text(text if len(text) <= most else text[: most - 1] + "…")
 
 
 # -- kernels against targets ------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def _cut(text: str, most: int) -> str:
 
 def kernels_figure(kernels: Sequence[SlotKernel]) -> str:
     """What each slot remembers against what it should, and the difference below."""
-    return _draw("kernels", 3.9, lambda f: _kernels(f, kernels[:MOST_SERIES]))
+    return svg_of("kernels", 3.9, lambda f: _kernels(f, kernels[:MOST_SERIES]))
 
 
 def _kernels(figure: Figure, kernels: Sequence[SlotKernel]) -> None:
@@ -209,7 +209,7 @@ def _kernels(figure: Figure, kernels: Sequence[SlotKernel]) -> None:
     least, largest, exact = math.inf, 0.0, []
     for kernel, color in zip(kernels, SERIES, strict=False):
         z, K = _thin(kernel.z, kernel.compiled)
-        label = _plain(f"{kernel.variable}: {kernel.label}"[:48])
+        label = plain_text(f"{kernel.variable}: {kernel.label}"[:48])
         if spread:
             top.plot(z, K, color=color, label=label)
         else:  # single lags: stems, where there is something to see
@@ -227,14 +227,14 @@ def _kernels(figure: Figure, kernels: Sequence[SlotKernel]) -> None:
     if spread and all((kernel.target > 0).all() for kernel in kernels):
         top.set_xscale("log")
         top.set_yscale("log")
-        _decades(top.yaxis)
+        decade_ticks(top.yaxis)
     elif kernels and kernels[0].z[-1] > 2_000:
         top.set_xscale("log")
     else:
         top.set_xlim(0, kernels[0].z[-1] + 1)
         top.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     if top.get_xscale() == "log":
-        _lag_ticks(top)
+        lag_ticks(top)
     if not spread:
         top.axhline(0, color=SOFT, linewidth=0.8)
     top.set_ylabel("weight")
@@ -245,9 +245,9 @@ def _kernels(figure: Figure, kernels: Sequence[SlotKernel]) -> None:
     if largest:
         low.set_yscale("log")
         low.set_ylim(max(least / 4, largest * DEPTH), largest * 8)
-        _decades(low.yaxis)
+        decade_ticks(low.yaxis)
     if exact:
-        _note(low, f"{', '.join(exact)}: no difference in float64")
+        note_on(low, f"{', '.join(exact)}: no difference in float64")
 
 
 # -- attention maps ---------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def attention_figure(maps: Sequence[AttentionMap]) -> str:
     columns = {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 6: 3}.get(len(maps), 4)
     rows = math.ceil(len(maps) / columns)
     height = 0.6 + rows * min(2.9, (WIDTH - 0.9) / columns)
-    return _draw("attention", height, lambda f: _maps(f, maps, rows, columns))
+    return svg_of("attention", height, lambda f: _maps(f, maps, rows, columns))
 
 
 def _maps(figure: Figure, maps: Sequence[AttentionMap], rows: int, columns: int) -> None:
@@ -301,7 +301,7 @@ def _maps(figure: Figure, maps: Sequence[AttentionMap], rows: int, columns: int)
 
 def terms_figure(certificate: Certificate) -> str:
     """The summands of the bound, and the tolerance."""
-    return _draw("terms", 0.9 + 0.27 * (len(certificate.terms) + 1), lambda f: _terms(f, certificate))
+    return svg_of("terms", 0.9 + 0.27 * (len(certificate.terms) + 1), lambda f: _terms(f, certificate))
 
 
 def _terms(figure: Figure, certificate: Certificate) -> None:
@@ -329,8 +329,8 @@ def _terms(figure: Figure, certificate: Certificate) -> None:
     )
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    _decades(axes.xaxis, 6)
-    axes.set_yticks(y, [_plain(name) for name in names])
+    decade_ticks(axes.xaxis, 6)
+    axes.set_yticks(y, [plain_text(name) for name in names])
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(False, axis="y")
     axes.set_xlabel("worst-case error, proved")
@@ -341,7 +341,7 @@ def _terms(figure: Figure, certificate: Certificate) -> None:
 
 def levels_figure(certificate: Certificate) -> str:
     """The error of each nested level, and how large it may be."""
-    return _draw(
+    return svg_of(
         "levels", 0.85 + 0.27 * len(certificate.levels), lambda f: _levels(f.subplots(), certificate)
     )
 
@@ -359,7 +359,7 @@ def _levels(axes: Axes, certificate: Certificate) -> None:
         _at_right(axes, float(k), number(level.E))
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    _decades(axes.xaxis, 6)
+    decade_ticks(axes.xaxis, 6)
     axes.set_yticks(y, [f"m{', m'.join(map(str, level.memories[:6]))}" for level in levels])
     axes.set_ylim(-0.6, len(levels) - 0.4)
     axes.grid(False, axis="y")
@@ -371,7 +371,7 @@ def _levels(axes: Axes, certificate: Certificate) -> None:
 
 def wall_figure(points: Sequence[WallPoint], lags: Sequence[int] = (), bits: int | None = None) -> str:
     """Bits of mass against the lag for one lin layer, with what floats have."""
-    return _draw("wall", 3.2, lambda f: draw_wall(f.subplots(), points, lags, bits))
+    return svg_of("wall", 3.2, lambda f: draw_wall(f.subplots(), points, lags, bits))
 
 
 def draw_wall(
@@ -426,7 +426,7 @@ def certified_figure(certificate: Certificate, seen: Measurement | None = None) 
             (f"{seen.sequences:,} drawn sequences", float(seen.err_sampled), False),
             ("root mean square", math.sqrt(seen.err_mean_square), False),
         ]
-    return _draw("certified", 0.95 + 0.27 * len(rows), lambda f: _certified(f, rows, certificate))
+    return svg_of("certified", 0.95 + 0.27 * len(rows), lambda f: _certified(f, rows, certificate))
 
 
 def _certified(figure: Figure, rows: Sequence[tuple[str, float, bool]], certificate: Certificate) -> None:
@@ -453,7 +453,7 @@ def _certified(figure: Figure, rows: Sequence[tuple[str, float, bool]], certific
     )
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    _decades(axes.xaxis, 6)
+    decade_ticks(axes.xaxis, 6)
     axes.set_yticks(y, [name for name, _, _ in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("error")
@@ -467,7 +467,7 @@ def _certified(figure: Figure, rows: Sequence[tuple[str, float, bool]], certific
 
 def heads_figure(rates: HeadRates) -> str:
     """Error against heads, and against mass with the proved floor."""
-    return _draw(f"heads-{rates.rpe}", 3.3, lambda f: _heads_and_mass(f, rates), width=1.75 * WIDTH)
+    return svg_of(f"heads-{rates.rpe}", 3.3, lambda f: _heads_and_mass(f, rates), width=1.75 * WIDTH)
 
 
 def _heads_and_mass(figure: Figure, rates: HeadRates) -> None:
@@ -498,7 +498,7 @@ def _heads_and_mass(figure: Figure, rates: HeadRates) -> None:
     for axes in (left, right):
         axes.set_yscale("log")
         axes.set_ylim(least / 3, max(*errors, floor.max()) * 2.5)
-        _decades(axes.yaxis)
+        decade_ticks(axes.yaxis)
     bottom = right.get_ylim()[0]
     right.plot(B, np.where(floor > bottom, floor, np.nan), color=RED, linewidth=2)
     right.fill_between(B, bottom, np.maximum(floor, bottom), color=RED, alpha=0.1, linewidth=0)
@@ -516,7 +516,7 @@ def _heads_and_mass(figure: Figure, rates: HeadRates) -> None:
     right.set_xlabel("mass B, the sum of the coefficients' sizes")
     if decades:
         right.set_xscale("log")
-        _decades(right.xaxis, 6)
+        decade_ticks(right.xaxis, 6)
     right.set_xlim(low, high)
     least_E = rates.theorem.E_least
     if bottom < least_E:  # the same floor, whatever the heads: a line across the left picture
@@ -536,7 +536,7 @@ def _mark(axes: Axes, x: float, y: float) -> None:
 
 def width_figure(rates: WidthRates) -> str:
     """E_ffn against neurons, beside the paper's slope."""
-    return _draw("width", 3.0, lambda f: _width(f.subplots(), rates))
+    return svg_of("width", 3.0, lambda f: _width(f.subplots(), rates))
 
 
 def _width(axes: Axes, rates: WidthRates) -> None:
@@ -558,7 +558,7 @@ def _width(axes: Axes, rates: WidthRates) -> None:
     ticks = [w for w in m if w != rates.built[0]]
     axes.set_xticks(ticks, [f"{w:,}" for w in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    _decades(axes.yaxis)
+    decade_ticks(axes.yaxis)
     axes.set_ylim(min(*E, float(rates.built[1])) / 2.5, max(E) * 2)
     axes.set_xlabel("width m, neurons")
     axes.set_ylabel("E_ffn, readout error")
@@ -570,7 +570,7 @@ def _width(axes: Axes, rates: WidthRates) -> None:
 
 def example_figure(example: Example) -> str:
     """A sequence, its target and the model's output; the error below."""
-    return _draw("example", 4.0, lambda f: _example(f, example), width=1.75 * WIDTH)
+    return svg_of("example", 4.0, lambda f: _example(f, example), width=1.75 * WIDTH)
 
 
 def _example(figure: Figure, example: Example) -> None:
@@ -608,9 +608,9 @@ def _example(figure: Figure, example: Example) -> None:
         errors.set_yscale("log")
         top = error.max()
         errors.set_ylim(max(error[error > 0].min() / 3, top * 1e-6), top * 5)
-        _decades(errors.yaxis, 4)
+        decade_ticks(errors.yaxis, 4)
     else:
-        _note(errors, "no difference anywhere")
+        note_on(errors, "no difference anywhere")
 
 
 # -- parts ------------------------------------------------------------------------------------------------
@@ -649,14 +649,14 @@ def _decade(x: float, _: Any = None) -> str:
     return "10" + str(exponent).translate(_RAISED) if exponent not in (0, 1) else f"{10**exponent:g}"
 
 
-def _decades(axis: Any, ticks: int = 5) -> None:
+def decade_ticks(axis: Any, ticks: int = 5) -> None:
     axis.set_major_locator(LogLocator(10, numticks=ticks + 1))
     axis.set_major_formatter(FuncFormatter(_decade))
     axis.set_minor_formatter(NullFormatter())
     axis.set_tick_params(which="minor", length=0)
 
 
-def _lag_ticks(axes: Axes) -> None:
+def lag_ticks(axes: Axes) -> None:
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 500 * max(low, 1) else (1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
@@ -676,7 +676,7 @@ def _at_right(axes: Axes, y: float, text: str) -> None:
     axes.annotate(text, (1, y), (4, 0), ("axes fraction", "data"), "offset points", va="center", fontsize=8)
 
 
-def _note(axes: Axes, text: str) -> None:
+def note_on(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=SOFT)
     if axes.get_yscale() == "linear":
         axes.set_yticks([])
@@ -686,7 +686,7 @@ def _cycle(n: int) -> list[str]:
     return [SERIES[i % MOST_SERIES] for i in range(n)]
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """A user's text: a dollar starts no formula."""
     return text.replace("$", r"\$")
 
@@ -707,7 +707,7 @@ def _thin(z: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return z[keep], values[keep]
 
 
-def _draw(name: str, height: float, draw: Callable[[Figure], None], width: float = WIDTH) -> str:
+def svg_of(name: str, height: float, draw: Callable[[Figure], None], width: float = WIDTH) -> str:
     with matplotlib.rc_context(style()):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)

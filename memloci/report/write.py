@@ -7,13 +7,11 @@ in the `value` of its <data> element.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from memloci import __version__
 from memloci.certifier.certificate import Certificate, Level, Proved
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
@@ -23,8 +21,8 @@ from memloci.observer.trace import memory_slots, told_positions, traces
 from memloci.planner.make_plan import Plan, Plans
 from memloci.planner.rates import Fitted, HeadRates, Rates, Theorem, measured
 from memloci.planner.wiring import Wiring
-from memloci.report import figures
-from memloci.report.figures import lower_number, number
+from memloci.report import figures, page
+from memloci.report.figures import number
 from memloci.report.follow import follow_html
 from memloci.report.mechanism import doings
 from memloci.report.plan_tables import outside
@@ -34,9 +32,7 @@ from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 TOLD_LAG = 128  # the wall of farther lags takes longer to compute than a page should
-CSS = Path(__file__).with_name("page.css")
 
 
 @runtime_checkable
@@ -70,11 +66,11 @@ def report_html(
     built: Record, plans: Plans | None = None, seen: Measurement | None = None, rates: Rates | None = None
 ) -> str:
     """The page about one compiled model; rates that are not given are measured with little effort."""
-    title = _title(built.task)
+    title = task_title(built.task)
     rates = measured(built.task, [built.plan]) if rates is None else rates
     example = probes.example_run(built.model, built.task)
     sections = [
-        _memory(built.task),
+        memory_section(built.task),
         _certified(built.certificate, seen),
         _follow(built, example),
         _plan(built, plans, rates),
@@ -95,7 +91,7 @@ def report_html(
 {_tiles(built, seen)}
 </header>"""
     cards = "\n".join(section for section in sections if section)
-    return _page(title, f'{head}\n<main class="cards">\n{cards}\n</main>')
+    return page.whole(title, f'{head}\n<main class="cards">\n{cards}\n</main>')
 
 
 def index_html(entries: Sequence[Entry], title: str = "Compiled memories") -> str:
@@ -107,14 +103,14 @@ def index_html(entries: Sequence[Entry], title: str = "Compiled memories") -> st
         rows.append(
             [
                 f'<a href="{escape(entry.href)}"><strong>{escape(entry.name)}</strong></a><br>'
-                f'<span class="note">{escape(_title(entry.built.task))}</span>',
+                f'<span class="note">{escape(task_title(entry.built.task))}</span>',
                 _badge(certificate),
                 f"<code>{escape(entry.built.plan.route)}</code>",
                 f"{architecture.layers:,}",
                 f"{architecture.heads:,}",
                 f"{entry.built.model.parameter_count:,}",
-                _data(certificate.bound),
-                "–" if entry.seen is None else _data(entry.seen.err_sup),
+                page.data(certificate.bound),
+                "–" if entry.seen is None else page.data(entry.seen.err_sup),
             ]
         )
     met = sum(entry.built.certificate.met for entry in entries)
@@ -126,34 +122,15 @@ input of any length exceeds, rounding included: it is proved. <strong>Measured</
 sampling and adversarial search found. {met} of {len(entries)} meet their tolerance.</p>
 </header>
 <main class="cards"><section class="wide index">
-{_table(heads, rows, numeric=(3, 4, 5, 6, 7), wordy=(0,))}
+{page.table(heads, rows, numeric=(3, 4, 5, 6, 7), wordy=(0,))}
 </section></main>"""
-    return _page(title, body)
-
-
-def _page(title: str, body: str) -> str:
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)} · memloci</title>
-<style>
-{CSS.read_text()}</style>
-</head>
-<body>
-{body}
-<footer>memloci {escape(__version__)}</footer>
-</body>
-</html>
-"""
+    return page.whole(title, body)
 
 
 # -- the top ----------------------------------------------------------------------------------------------
 
 
-def _title(task: Task) -> str:
+def task_title(task: Task) -> str:
     labels = _labels(task)
     more = f" and {len(labels) - 4} more" if len(labels) > 5 else ""
     return task.description or f"{task.kind} memory: {', '.join(labels[:4] if more else labels)}{more}"
@@ -173,21 +150,21 @@ def _verdict(certificate: Certificate) -> str:
         said = f"No bound could be proved in {escape(certificate.precision)}."
     else:
         said = (
-            f"No input in its range, of any length, makes it err by more than {_data(certificate.bound)} "
+            f"No input in its range, of any length, makes it err by more than {page.data(certificate.bound)} "
             f"in {escape(certificate.precision)}."
         )
     beside = "within" if certificate.met else "above"
     lost = "" if certificate.met else "".join(f" {_outside(level)}" for level in outside(certificate))
     return (
         f'<div class="verdict">{_badge(certificate)}<span>{said} '
-        f"That is {beside} the tolerance of {_data(certificate.tolerance)}.{lost}</span></div>"
+        f"That is {beside} the tolerance of {page.data(certificate.tolerance)}.{lost}</span></div>"
     )
 
 
 def _outside(level: Level) -> str:
     return (
-        f"{_memories(level).capitalize()} may err by {_data(level.E)}, which is not within the margin of "
-        f"{_below(level.margin)}: lags that read it are not certain."
+        f"{_memories(level).capitalize()} may err by {page.data(level.E)}, which is not within the margin of "
+        f"{page.below(level.margin)}: lags that read it are not certain."
     )
 
 
@@ -198,8 +175,8 @@ def _memories(level: Level) -> str:
 def _tiles(built: Record, seen: Measurement | None) -> str:
     c, a = built.certificate, built.model.architecture
     tiles = {
-        "certified bound": _data(c.bound),
-        "largest error seen": "–" if seen is None else _data(seen.err_sup),
+        "certified bound": page.data(c.bound),
+        "largest error seen": "–" if seen is None else page.data(seen.err_sup),
         "route": escape(built.plan.route),
         "layers": f"{a.layers:,}",
         "heads per layer": f"{a.heads:,}",
@@ -217,7 +194,7 @@ def _tiles(built: Record, seen: Measurement | None) -> str:
 # -- sections ---------------------------------------------------------------------------------------------
 
 
-def _memory(task: Task) -> str:
+def memory_section(task: Task) -> str:
     f = ", ".join(map(probes.formula_text, task.readouts))
     if isinstance(task, Fixed) and task.M > 4:
         memories = f"memories 1 to {task.M} lie at the lags {', '.join(f'{lag:,}' for lag in task.lags)}"
@@ -240,7 +217,9 @@ def _memory(task: Task) -> str:
             )
         case _:
             caption = "Time runs to the right. Each stem is a token that must be recalled at every position."
-    return _section("The memory", text + _figure(figures.memory_figure(task), "What is remembered", caption))
+    return page.section(
+        "The memory", text + page.figure(figures.memory_figure(task), "What is remembered", caption)
+    )
 
 
 def _nesting(task: Adaptive) -> str:
@@ -266,15 +245,15 @@ def _follow(built: Record, example: probes.Example) -> str:
         "attention looks, dotted ones lead to the token that is read, faint ones are heads at rest. This is one "
         "sequence, observed; what holds for every sequence is in the certificate.</p>"
     )
-    return _section("Follow one query", text + follow_html(found, task, built.certificate), wide=True)
+    return page.section("Follow one query", text + follow_html(found, task, built.certificate), wide=True)
 
 
 def _example(example: probes.Example) -> str:
     n, shown = len(example.x), figures.MOST_POSITIONS
     which = f"The last {shown} positions of a sequence" if n > shown else "A sequence"
     caption = f"{which} drawn from the task's input distribution. Errors of exactly 0 are not drawn."
-    body = _figure(figures.example_figure(example), "An example sequence", caption, kind=' class="broad"')
-    return _section("An example", body, wide=True)
+    body = page.figure(figures.example_figure(example), "An example sequence", caption, kind=' class="broad"')
+    return page.section("An example", body, wide=True)
 
 
 def _plan(built: Record, plans: Plans | None, rates: Rates) -> str:
@@ -290,7 +269,7 @@ def _plan(built: Record, plans: Plans | None, rates: Rates) -> str:
             [
                 f"<code>{escape(plan.route)}</code>",
                 _badge(c),
-                _data(c.bound),
+                page.data(c.bound),
                 f"{a.layers:,}",
                 f"{a.heads:,}",
                 f"{plan.model.parameter_count:,}",
@@ -310,8 +289,8 @@ def _plan(built: Record, plans: Plans | None, rates: Rates) -> str:
     )
     if len(rows) == 1:
         text += '<p class="note">Only this route was asked for.</p>'
-    table = _table(heads, rows, numeric=(2, 3, 4, 5, 6), wordy=(7,), marked=marked)
-    return _section("The plan, and why", text + table + _slopes(rates), wide=True)
+    table = page.table(heads, rows, numeric=(2, 3, 4, 5, 6), wordy=(7,), marked=marked)
+    return page.section("The plan, and why", text + table + _slopes(rates), wide=True)
 
 
 def _slopes(rates: Rates) -> str:
@@ -328,7 +307,7 @@ def _slopes(rates: Rates) -> str:
             f" The lags enter its attention rates as C(n) H<sup>−n</sup> S<sup>n+1</sup>, where S is {number(factors['lin'])} for "
             f"lin heads (Σ e<sup>0.01 t</sup>) and {number(factors['log'])} for log heads (Σ t<sup>1.01</sup>)."
         )
-    table = _table(["what falls", "the paper's rate", "measured here"], rows, wordy=(2,))
+    table = page.table(["what falls", "the paper's rate", "measured here"], rows, wordy=(2,))
     return f'<h3>The paper\'s rates</h3>{table}<p class="note">{note}</p>'
 
 
@@ -340,57 +319,52 @@ def _powers(text: str) -> str:
 def _heads(rates: HeadRates) -> str:
     if len(rates.front) < 2:  # the model alone: nothing to draw
         note = '<p class="note">Other heads and masses take minutes: <code>memloci plan --rates</code>.</p>'
-        return _section("Error against heads and mass", _theorem(rates.theorem) + note, wide=True)
+        return page.section("Error against heads and mass", _theorem(rates.theorem) + note, wide=True)
     caption = (
         "Left: more heads, each fit at the mass that pays in its precision. Right: less mass, with the model's "
         "number of heads. Shaded: proved to be out of reach, whatever the heads and exponents."
     )
-    figure = _figure(
+    figure = page.figure(
         figures.heads_figure(rates), "Error against heads and against mass", caption, kind=' class="broad"'
     )
     rows, marked = [], None
     for k, point in enumerate(rates.front):
         if point == rates.built:
             marked = k
-        rows.append([f"{point.heads}", _data(point.mass), _data(point.E), _least(rates, point)])
+        rows.append([f"{point.heads}", page.data(point.mass), page.data(point.E), _least(rates, point)])
     heads = ["heads", "mass", "error at most", "any heads of this mass: at least"]
-    table = _table(heads, rows, numeric=(0, 1, 2, 3), marked=marked)
+    table = page.table(heads, rows, numeric=(0, 1, 2, 3), marked=marked)
     front = "<p>The Pareto front: none of the fits above has as few heads, as little mass and as small an error.</p>"
-    return _section(
+    return page.section(
         "Error against heads and mass", _theorem(rates.theorem) + figure + front + table, wide=True
     )
 
 
 def _least(rates: HeadRates, point: Fitted) -> str:
     floor = rates.floor(point.mass)
-    return _below(floor) if floor > 0 else "–"
+    return page.below(floor) if floor > 0 else "–"
 
 
 def _theorem(theorem: Theorem) -> str:
     exponents = "p &gt; 0" if theorem.rpe == "lin" else "p &gt; 1"
     what = f"one-layer {theorem.rpe} architecture, whatever its heads and exponents ({exponents}),"
     # Numbers are shortened to the side on which the printed sentence is still proved.
-    memory, mass = escape(theorem.memory), _below(theorem.mass)
+    memory, mass = escape(theorem.memory), page.below(theorem.mass)
     if theorem.E_least > 0:
         said = (
-            f"no {what} with mass at most {mass} has an l1 error below {_below(theorem.E_least)} for {memory} "
-            f"(proved). This one has {_data(theorem.E)}, {number(Proved(theorem.ratio))} times that."
+            f"no {what} with mass at most {mass} has an l1 error below {page.below(theorem.E_least)} for {memory} "
+            f"(proved). This one has {page.data(theorem.E)}, {number(Proved(theorem.ratio))} times that."
         )
     elif theorem.mass_least > 0:
         ratio = number(Proved(theorem.mass / theorem.mass_least))
         said = (
-            f"no {what} with mass below {_below(theorem.mass_least)} has an l1 error of {_below(theorem.E)} or less "
+            f"no {what} with mass below {page.below(theorem.mass_least)} has an l1 error of {page.below(theorem.E)} or less "
             f"for {memory} (proved). This one has mass {mass}, {ratio} times that; at its own mass no bound "
             "on the error was found."
         )
     else:
         return f"<p>Nothing is proved of the least error that heads of mass {mass} leave for {memory}.</p>"
     return f'<p class="theorem"><strong>Theorem:</strong> {said}</p>'
-
-
-def _below(x: float) -> str:
-    """A proved lower bound: rounded down when it is shortened."""
-    return f'<data value="{float(x)!r}">{lower_number(x)}</data>'
 
 
 def _width(rates: Rates) -> str:
@@ -404,12 +378,12 @@ def _width(rates: Rates) -> str:
     )
     text = (
         f"<p>ReLU neurons for <code>{escape(width.readout)}</code>, as {escape(width.how)}: {slope}; the paper's "
-        f"rate is −1/2. This model has {width.built[0]:,} neurons and an error of at most {_data(width.built[1])}.</p>"
+        f"rate is −1/2. This model has {width.built[0]:,} neurons and an error of at most {page.data(width.built[1])}.</p>"
     )
-    rows = [[f"{m:,}", _data(E)] for m, E in width.rows]
-    table = _table(["neurons", "readout error at most"], rows, numeric=(0, 1))
-    figure = _figure(figures.width_figure(width), "Readout error against width", "Every point is proved.")
-    return _section(
+    rows = [[f"{m:,}", page.data(E)] for m, E in width.rows]
+    table = page.table(["neurons", "readout error at most"], rows, numeric=(0, 1))
+    figure = page.figure(figures.width_figure(width), "Readout error against width", "Every point is proved.")
+    return page.section(
         "Readout: width against error", f'{text}<div class="pair">{figure}{table}</div>', wide=True
     )
 
@@ -427,8 +401,8 @@ def _mechanism(built: Record) -> str:
         text = (
             f"<p>g1, g2, … are the lags of memories 1, 2, …, computed by neurons from what is there.{z}</p>"
         )
-        table = _table(heads, rows, numeric=(1,), wordy=(2, 3, 5))
-        return _section("What the heads do", text + table, wide=True)
+        table = page.table(heads, rows, numeric=(1,), wordy=(2, 3, 5))
+        return page.section("What the heads do", text + table, wide=True)
     kernels = probes.slot_kernels(built.model, built.task, design.holds, design.slots)
     if not kernels:
         return ""
@@ -439,7 +413,9 @@ def _mechanism(built: Record) -> str:
         + (f" The first {figures.MOST_SERIES} of {len(kernels)} memories are shown." if more > 0 else "")
     )
     svg = figures.kernels_figure(kernels)
-    return _section("Kernels against targets", _figure(svg, "Compiled kernels and their targets", caption))
+    return page.section(
+        "Kernels against targets", page.figure(svg, "Compiled kernels and their targets", caption)
+    )
 
 
 def _attention(built: Record, example: probes.Example) -> str:
@@ -458,12 +434,14 @@ def _attention(built: Record, example: probes.Example) -> str:
         f"{shown}Row t shows where position t reads from; a lag is a diagonal. {points}The colour follows the "
         f"square root of the weight, so that small weights are seen.{beyond}"
     )
-    return _section("Attention maps", _figure(figures.attention_figure(maps), "Attention weights", caption))
+    return page.section(
+        "Attention maps", page.figure(figures.attention_figure(maps), "Attention weights", caption)
+    )
 
 
 def _terms(certificate: Certificate) -> str:
     rows = [
-        [escape(term.name), escape(term.formula), _data(term.E), _share(term.E, certificate.bound)]
+        [escape(term.name), escape(term.formula), page.data(term.E), _share(term.E, certificate.bound)]
         for term in certificate.terms
     ]
     outputs = {term.name.rsplit("output ", 1)[-1] for term in certificate.terms if "output " in term.name}
@@ -472,10 +450,10 @@ def _terms(certificate: Certificate) -> str:
         if len(outputs) > 1
         else "The bound is the sum of its terms."
     )
-    table = _table(["term", "formula", "at most", "of the bound"], rows, numeric=(2, 3), wordy=(1,))
+    table = page.table(["term", "formula", "at most", "of the bound"], rows, numeric=(2, 3), wordy=(1,))
     svg = figures.terms_figure(certificate)
-    figure = _figure(svg, "Error terms", "All of these are proved.")
-    return _section("Error terms", f"<p>{note}</p>" + table + figure + _levels(certificate))
+    figure = page.figure(svg, "Error terms", "All of these are proved.")
+    return page.section("Error terms", f"<p>{note}</p>" + table + figure + _levels(certificate))
 
 
 def _levels(certificate: Certificate) -> str:
@@ -487,8 +465,8 @@ def _levels(certificate: Certificate) -> str:
         [
             f"{k}",
             _memories(level),
-            _data(level.E),
-            _below(level.margin),
+            page.data(level.E),
+            page.below(level.margin),
             '<span class="badge missed">outside</span>'
             if level in outside(certificate)
             else '<span class="badge met">within</span>',
@@ -499,11 +477,11 @@ def _levels(certificate: Certificate) -> str:
         "<p>A symbol recalled within its margin is taken for the right one, so its error goes no further: the "
         "bound is that of the last level, provided that every earlier level stays within its margin.</p>"
     )
-    table = _table(heads, rows, numeric=(2, 3))
+    table = page.table(heads, rows, numeric=(2, 3))
     figure = ""
     if any(0 < v < math.inf for level in certificate.levels for v in (level.E, level.margin)):
         svg = figures.levels_figure(certificate)
-        figure = _figure(svg, "Errors of nested levels", "Bars: what is proved of the error.")
+        figure = page.figure(svg, "Errors of nested levels", "Bars: what is proved of the error.")
     return f"<h3>Levels</h3>{text}{table}{figure}"
 
 
@@ -522,13 +500,15 @@ def _certified(certificate: Certificate, seen: Measurement | None) -> str:
         tight = f" The largest error seen is {ratio:.2g} of the bound." if ratio > 0 else ""
         text = (
             f"<p>{seen.sequences:,} sequences of length {seen.length:,} were drawn, and {seen.steps:,} steps "
-            f"of ascent looked for worse ones. The mean square error was {_data(seen.err_mean_square)}.{tight}</p>"
+            f"of ascent looked for worse ones. The mean square error was {page.data(seen.err_mean_square)}.{tight}</p>"
         )
     caption = (
         "A search can only find errors up to the bound; where the two are far apart, the proof was generous."
     )
     svg = figures.certified_figure(certificate, seen)
-    return _section("Certified against measured", text + _figure(svg, "Proved and observed errors", caption))
+    return page.section(
+        "Certified against measured", text + page.figure(svg, "Proved and observed errors", caption)
+    )
 
 
 def _wall(built: Record) -> str:
@@ -548,7 +528,7 @@ def _wall(built: Record) -> str:
         "To recall one lag, a single layer of lin heads must cancel large coefficients against each other. "
         "The sum of their sizes, the mass B, has a proved lower bound of about 4 bits per lag, however many "
         "heads there are. Rounding costs about u B, so a float with fewer bits than log₂ B keeps nothing.",
-        f"This model has mass {_data(certificate.mass)}"
+        f"This model has mass {page.data(certificate.mass)}"
         + (
             f"; with its error, one lin layer needs at least 2^{math.floor(10 * math.log2(certificate.mass_lower_bound)) / 10:g}"
             if certificate.mass_lower_bound and certificate.mass_lower_bound > 0
@@ -576,8 +556,8 @@ def _wall(built: Record) -> str:
     )
     caption = f"Shaded: out of reach for one lin layer. {round_it} go round the wall."
     svg = figures.wall_figure(points, lags, certificate.bits)
-    return _section(
-        "The wall", "".join(f"<p>{part}</p>" for part in text) + _figure(svg, "Bits against lag", caption)
+    return page.section(
+        "The wall", "".join(f"<p>{part}</p>" for part in text) + page.figure(svg, "Bits against lag", caption)
     )
 
 
@@ -590,11 +570,11 @@ def _beyond(lag: int) -> str:
 
 def _assumptions(certificate: Certificate) -> str:
     items = "".join(f"<li>{escape(text)}</li>" for text in certificate.assumptions)
-    rows = [[escape(name), _data(E)] for name, E in certificate.bound_by_precision.items()]
-    rows.append(["exact arithmetic", _data(certificate.exact_bound)])
-    table = _table(["computed in", "error at most"], rows, numeric=(1,))
+    rows = [[escape(name), page.data(E)] for name, E in certificate.bound_by_precision.items()]
+    rows.append(["exact arithmetic", page.data(certificate.exact_bound)])
+    table = page.table(["computed in", "error at most"], rows, numeric=(1,))
     proof = f'<p class="note">Proved with {escape(certificate.arithmetic)}.</p>'
-    return _section("What is assumed", f"<ul>{items}</ul>{table}{proof}")
+    return page.section("What is assumed", f"<ul>{items}</ul>{table}{proof}")
 
 
 def _reproduce(built: Record) -> str:
@@ -611,45 +591,4 @@ def _reproduce(built: Record) -> str:
         toml = f"<p><code>task.toml</code></p><pre><code>{escape(task_toml(built.task))}</code></pre>"
     except BadInput:
         toml = "<p>The task has a Python callable, which a task file cannot hold.</p>"
-    return _section("How to reproduce", f"{toml}<pre><code>{escape(commands)}</code></pre>")
-
-
-# -- parts ------------------------------------------------------------------------------------------------
-
-
-def _section(title: str, body: str, wide: bool = False) -> str:
-    kind = ' class="wide"' if wide else ""
-    return f"<section{kind}>\n<h2>{title}</h2>\n{body}\n</section>"
-
-
-def _figure(svg: str, label: str, caption: str, kind: str = "") -> str:
-    labelled = svg.replace('role="img"', f'role="img" aria-label="{escape(label)}"', 1)
-    return f"<figure{kind}>\n{labelled}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numeric: Sequence[int] = (),
-    wordy: Sequence[int] = (),
-    marked: int | None = None,
-) -> str:
-    """A table of cells that are HTML already."""
-    kind = lambda j: ' class="n"' if j in numeric else ' class="why"' if j in wordy else ' class="mark"'
-    top = "".join(f"<th{kind(j)}>{head}</th>" for j, head in enumerate(heads))
-    body = []
-    for k, row in enumerate(rows):
-        chosen = ' class="chosen"' if k == marked else ""
-        body.append(
-            f"<tr{chosen}>" + "".join(f"<td{kind(j)}>{cell}</td>" for j, cell in enumerate(row)) + "</tr>"
-        )
-    return (
-        f'<div class="scroll"><table><thead><tr>{top}</tr></thead>\n<tbody>'
-        + "\n".join(body)
-        + "</tbody></table></div>"
-    )
-
-
-def _data(x: Any) -> str:
-    """A number, short; the whole of it for machines."""
-    return f'<data value="{float(x)!r}">{number(x)}</data>'
+    return page.section("How to reproduce", f"{toml}<pre><code>{escape(commands)}</code></pre>")
