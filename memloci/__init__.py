@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from memloci.pipeline import verify as verify
     from memloci.pipeline import write as write
     from memloci.planner.make_plan import plan as plan
+    from memloci.sweeps.runs import Runs as Runs
+    from memloci.sweeps.start import sweep as sweep
     from memloci.tasks.adaptive import Adaptive as Adaptive
     from memloci.tasks.channel import Channel as Channel
     from memloci.tasks.essential import Essential as Essential
@@ -40,6 +42,7 @@ _HOME = {
     "Essential": "memloci.tasks.essential",
     "Fixed": "memloci.tasks.fixed",
     "GALLERY": "memloci.tasks.gallery",
+    "Runs": "memloci.sweeps.runs",
     "Transformer": "memloci.model.transformer",
     "certify": "memloci.certifier.certify",
     "compile": "memloci.pipeline",
@@ -48,6 +51,7 @@ _HOME = {
     "measure": "memloci.observer.sup_error",
     "plan": "memloci.planner.make_plan",
     "save": "memloci.model.store",
+    "sweep": "memloci.sweeps.start",
     "verify": "memloci.pipeline",
     "write": "memloci.pipeline",
 }

@@ -7,6 +7,7 @@ help and listings answer at once.
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from memloci import __version__
 from memloci.errors import BadInput
 
 DONE, FAILED, BAD_INPUT, MISSED = 0, 1, 2, 3
+MANY_RUNS = 1000  # more are asked about
 
 app = typer.Typer(
     name="memloci",
@@ -267,6 +269,108 @@ def measure(
         _write(f"largest error, sampled {seen.err_sampled:.2e}, adversarial {seen.err_adversarial:.2e}\n")
     if seen.counterexample:
         _write(f"counterexample: {seen.counterexample}\n")
+
+
+RunStore = Annotated[Path, typer.Option("--store", help="The file that keeps runs.")]
+
+
+@app.command(epilog="Example:  memloci sweep heads.toml --dry-run")
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A TOML file: docs/sweeps.md.", show_default=False)],
+    store: RunStore = Path("runs.sqlite"),
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
+    ] = None,
+    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained.")] = "local",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and how long it may take; start nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="However many runs there are.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A grid of trainings; started again it goes on, and nothing is trained twice."""
+    from memloci.report import run_tables
+    from memloci.sweeps import start
+    from memloci.sweeps.grid import read_sweep
+
+    asked = read_sweep(file, ask=lambda count: None if yes or dry_run else _ask_about(count))
+    if dry_run:
+        found = start.forecast(asked, store, workers)
+        if as_json:
+            _print_json(found.to_dict())
+        else:
+            _print(run_tables.forecast_text(found))
+        return
+    try:
+        with _progress() as progress:
+            runs = start.sweep(asked, store=store, workers=workers, engine=engine, progress=progress)
+    except KeyboardInterrupt:
+        print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+    if as_json:
+        impossible = [each.to_dict() for each in asked.impossible]
+        told = {"sweep": asked.name, "store": str(store), "runs": len(runs), **runs.counts()}
+        _print_json({**told, "failures": run_tables.failures(runs), "impossible": impossible})
+    else:
+        _print(run_tables.sweep_text(asked.name, runs, asked.impossible))
+        _write(
+            f"memloci runs --store {shlex.quote(str(store))} --sweep {shlex.quote(asked.name)} shows them\n"
+        )
+    if runs.counts()["failed"]:
+        raise typer.Exit(FAILED)
+
+
+def _ask_about(count: int) -> None:
+    if count <= MANY_RUNS:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(f"{count:,} combinations are many; --yes runs them, --dry-run says what they take")
+    typer.confirm(f"{count:,} combinations. Go on?", abort=True, err=True)
+
+
+@app.command(epilog="Example:  memloci runs --where architecture.heads=4 --by training.rate")
+def runs(
+    store: RunStore = Path("runs.sqlite"),
+    sweep: Annotated[str | None, typer.Option("--sweep", help="Those of this sweep only.")] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="done, diverged, failed, running or waiting.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", help="A condition such as 'training.rate<=1e-3'; may be repeated."),
+    ] = None,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="Compare the values of this field; may be repeated.")
+    ] = None,
+    measure: Annotated[
+        str, typer.Option("--measure", help="What is compared: err_sup, err_mean_square, ...")
+    ] = "err_sup",
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write them to a .csv, .jsonl or .parquet file.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most lines to show.", min=1)] = 50,
+    as_json: Json = False,
+) -> None:
+    """List, filter, compare and export the runs of a store."""
+    from memloci.report import run_tables
+    from memloci.sweeps.runs import Runs
+
+    found = Runs(store, sweep=sweep)
+    known = found.counts()
+    if status is not None and status not in known:
+        raise BadInput(f"--status: unknown {status!r}; use {', '.join(known)}")
+    found = found.where(*(where or ()), *([f"status={status}"] if status else ()))
+    if export is not None:
+        found.export(export)
+    lines = found.compare(*by, measure=measure) if by else None
+    if as_json:
+        _print_json(list(found) if lines is None else lines)
+    elif lines is not None:
+        _print(run_tables.comparison_table(lines, by or [], measure))
+    elif export is not None:
+        _write(f"wrote {export}: {len(found):,} runs\n")
+    else:
+        _print(run_tables.runs_table(found, limit))
 
 
 @app.command(epilog="Example:  memloci doctor --json")

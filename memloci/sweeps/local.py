@@ -21,7 +21,7 @@ from memloci.sweeps.worker import BAD_STORE, DONE, Job
 
 LOOK = 0.1  # seconds between looks at the workers
 SEARCH = 2.0  # seconds between searches for other drivers' dead
-GRACE = 8.0  # seconds to keep checkpoints after Ctrl-C
+GRACE = 10.0  # seconds to keep checkpoints after Ctrl-C
 # Several programs that each want all cores get in each other's way.
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 SHARED = {"OMP_NUM_THREADS": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -51,17 +51,25 @@ def run(job: Job, workers: int | None = None, progress: Progress = lambda text, 
     """Work on a sweep until it has no open runs; Ctrl-C keeps everything."""
     workers = workers or os.cpu_count() or 1
     with Store(job.store) as store, Crew(replace(job, workers=workers), store) as crew:
-        first = counts = store.counts(job.sweep)
-        searched = 0.0
-        while counts.open:
-            crew.bury()
-            if time.monotonic() - searched > SEARCH:
-                store.take_back_lost(crew.owners, job.lease, job.most_deaths)
-                searched = time.monotonic()
-            crew.fill(counts.waiting)
-            progress(_told(counts), _part(counts, first))
-            time.sleep(LOOK)
-            counts = store.counts(job.sweep)
+        try:
+            _look_on(job, store, crew, progress)
+        except KeyboardInterrupt:
+            progress("stopping, checkpoints are kept; Ctrl-C again stops at once", 0.0)
+            raise
+
+
+def _look_on(job: Job, store: Store, crew: "Crew", progress: Progress) -> None:
+    first = counts = store.counts(job.sweep)
+    searched = 0.0
+    while counts.open:
+        crew.bury()
+        if time.monotonic() - searched > SEARCH:
+            store.take_back_lost(crew.owners, job.lease, job.most_deaths)
+            searched = time.monotonic()
+        crew.fill(counts.waiting)
+        progress(_told(counts), _part(counts, first))
+        time.sleep(LOOK)
+        counts = store.counts(job.sweep)
 
 
 def _told(counts: Counts) -> str:

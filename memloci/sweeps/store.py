@@ -62,7 +62,7 @@ COLUMNS = "key program config status attempts deaths created started finished co
 
 
 class StoreTrouble(BadInput):
-    """The file cannot be read or written; nothing that was recorded is lost."""
+    """The file cannot be read or written, or is no store; nothing that was recorded is lost."""
 
 
 class Outcome(Protocol):
@@ -124,7 +124,7 @@ class Store:
     def __init__(self, path: str | Path, *, create: bool = True):
         self.path = Path(path)
         if not create and not self.path.exists():
-            raise BadInput(f"{path}: no such store; `memloci sweep` makes one")
+            raise StoreTrouble(f"{path}: no such store; `memloci sweep` makes one")
         with self._told():
             self.db = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)
         try:
@@ -153,9 +153,9 @@ class Store:
                         self._make()
             self.db.execute("PRAGMA synchronous = FULL")
             if self._number("application_id") != APPLICATION:
-                raise BadInput(f"{self.path}: an SQLite file, but no store of runs")
+                raise StoreTrouble(f"{self.path}: an SQLite file, but no store of runs")
             if (version := self._number("user_version")) > VERSION:
-                raise BadInput(
+                raise StoreTrouble(
                     f"{self.path}: written by a newer memloci (store version {version}, this one knows {VERSION}); "
                     "update memloci, or choose another --store"
                 )

@@ -17,7 +17,7 @@ from memloci.sweeps.worker import Job
 from .cases import FAKE, end, make_runs, start_driver
 from .fake import execute
 
-KILLS = 54
+KILLS = 60
 EVERY_RECORDING = """
 CREATE TABLE recordings (key TEXT);
 CREATE TRIGGER recording AFTER UPDATE OF record ON runs WHEN NEW.record IS NOT NULL
