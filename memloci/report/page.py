@@ -4,7 +4,7 @@ No script, no font, no image from elsewhere; its content security policy says so
 are given is HTML already, save for titles, labels and captions, which they escape.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,17 @@ def table(
         + "\n".join(body)
         + "</tbody></table></div>"
     )
+
+
+def tiles(content: Mapping[str, str]) -> str:
+    """Names and short values, in a row."""
+    boxes = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in content.items())
+    return f'<dl class="tiles">{boxes}</dl>'
+
+
+def optional(x: float | None) -> str:
+    """A number, or a dash where there is none."""
+    return "–" if x is None else data(x)
 
 
 def data(x: Any) -> str:

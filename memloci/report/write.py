@@ -174,20 +174,17 @@ def _memories(level: Level) -> str:
 
 def _tiles(built: Record, seen: Measurement | None) -> str:
     c, a = built.certificate, built.model.architecture
-    tiles = {
-        "certified bound": page.data(c.bound),
-        "largest error seen": "–" if seen is None else page.data(seen.err_sup),
-        "route": escape(built.plan.route),
-        "layers": f"{a.layers:,}",
-        "heads per layer": f"{a.heads:,}",
-        "FFN width": f"{a.width:,}",
-        "parameters": f"{built.model.parameter_count:,}",
-        "bits that suffice": "none do" if c.bits is None else f"{c.bits}",
-    }
-    return (
-        '<dl class="tiles">'
-        + "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in tiles.items())
-        + "</dl>"
+    return page.tiles(
+        {
+            "certified bound": page.data(c.bound),
+            "largest error seen": "–" if seen is None else page.data(seen.err_sup),
+            "route": escape(built.plan.route),
+            "layers": f"{a.layers:,}",
+            "heads per layer": f"{a.heads:,}",
+            "FFN width": f"{a.width:,}",
+            "parameters": f"{built.model.parameter_count:,}",
+            "bits that suffice": "none do" if c.bits is None else f"{c.bits}",
+        }
     )
 
 
