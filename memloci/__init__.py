@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from memloci.tasks.fixed import Fixed as Fixed
     from memloci.tasks.gallery import GALLERY as GALLERY
     from memloci.tasks.load import load_task as load_task
+    from memloci.training.spec import Run as Run
+    from memloci.training.spec import Training as Training
+    from memloci.training.train import Fit as Fit
+    from memloci.training.train import train as train
+    from memloci.training.train import train_together as train_together
 
 __version__ = "0.1.0"
 
@@ -52,6 +57,11 @@ _HOME = {
     "plan": "memloci.planner.make_plan",
     "save": "memloci.model.store",
     "sweep": "memloci.sweeps.start",
+    "Fit": "memloci.training.train",
+    "Run": "memloci.training.spec",
+    "Training": "memloci.training.spec",
+    "train": "memloci.training.train",
+    "train_together": "memloci.training.train",
     "verify": "memloci.pipeline",
     "write": "memloci.pipeline",
 }

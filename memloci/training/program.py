@@ -27,7 +27,7 @@ from memloci.training.attack import attack
 from memloci.training.cache import keep_programs
 from memloci.training.data import AbstractSource, FromTask, make_source
 from memloci.training.losses import LOSSES
-from memloci.training.spec import Run
+from memloci.training.spec import GENERATOR, Run
 from memloci.training.start import first_model
 
 SCHEDULES = ("constant", "linear", "cosine")
@@ -100,7 +100,7 @@ class Program:
     def numbers(self, run: Run) -> Numbers:
         training, number = run.training, lambda x: np.asarray(x, self.dtype)
         return Numbers(
-            jax.random.key_data(jr.fold_in(jr.key(training.seed), 0)),
+            jax.random.key_data(jr.fold_in(jr.key(training.seed, impl=GENERATOR), 0)),
             number(training.rate),
             np.int32(SCHEDULES.index(training.schedule)),
             number(training.steps),
@@ -131,14 +131,12 @@ class Program:
         return self._advance[models]
 
     def _all(self, states: Any, numbers: Any, own: Any, counts: Any, shared: Any, held_out: Any) -> Any:
-        one = lambda part: self._one(*part, shared, held_out)
+        one = lambda part: self._one(part[0], part[1], part[2], part[3], shared, held_out)
         each = (states, numbers, own, counts)
-        return (
-            jax.lax.map(one, each) if jax.default_backend() == "cpu" else jax.vmap(lambda *p: one(p))(*each)
-        )
+        return jax.lax.map(one, each) if jax.default_backend() == "cpu" else jax.vmap(one)(each)
 
     def _one(self, state: State, numbers: Numbers, own: Any, count: Any, shared: Any, held_out: Any) -> Any:
-        key, data = jax.random.wrap_key_data(numbers.key), shared if self.shares_data else own
+        key, data = jax.random.wrap_key_data(numbers.key, impl=GENERATOR), shared if self.shares_data else own
 
         def step(_: Any, carried: Any) -> Any:
             state, total = carried
@@ -183,7 +181,7 @@ class Program:
     def _attack(self) -> Any:
         source = self.source
         assert isinstance(source, FromTask)
-        return jax.jit(lambda w: attack(self.model(w), source.task, source.n, jr.key(0)))
+        return jax.jit(lambda w: attack(self.model(w), source.task, source.n, jr.key(0, impl=GENERATOR)))
 
 
 ADAM: Any = optax.scale_by_adam()

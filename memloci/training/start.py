@@ -3,6 +3,7 @@
 Noise is added to every array in units of its root mean square, so that it means the same for all of them.
 """
 
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -12,26 +13,32 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from memloci.errors import BadInput
+from memloci.model.architecture import Architecture
 from memloci.model.encodings import Lin, Log
 from memloci.model.transformer import Transformer
 from memloci.tasks.base import Task
 from memloci.tasks.load import task_from_dict
-from memloci.training.spec import Run
+from memloci.training.spec import GENERATOR, Run
 
 EXPONENT_MASS = 1e3  # tuned: exponents for weights that float32 can hold
 
 
 def first_model(run: Run, channels: int, outputs: int) -> Transformer:
     """The model before the first step; the same seed gives the same one."""
-    training, key = run.training, jr.key(run.training.seed)
+    training, key = run.training, jr.key(run.training.seed, impl=GENERATOR)
     if training.start == "compiled":
         model = _compiled(_text(run.task), training.tolerance, training.route)
     else:
         assert run.architecture is not None
-        model = Transformer(run.architecture, channels, outputs, key=key)
+        model = _random(run.architecture, channels, outputs, key)
         if training.start == "exponents":
             model = _with_exponents(model, run.record)
     return _disturbed(model, training.noise, jr.fold_in(key, 2)) if training.noise else model
+
+
+@eqx.filter_jit  # one program in place of dozens, each compiled for a single operation
+def _random(architecture: Architecture, channels: int, outputs: int, key: Any) -> Transformer:
+    return Transformer(architecture, channels, outputs, key=key)
 
 
 def _compiled(task: str, tolerance: float, route: str | None) -> Transformer:
@@ -41,16 +48,12 @@ def _compiled(task: str, tolerance: float, route: str | None) -> Transformer:
 @lru_cache(maxsize=16)
 def _compile_once(task: str, tolerance: float, route: str | None) -> Transformer:
     """A sweep asks for the same weights with every seed."""
-    import json
-
     from memloci import pipeline
 
     return pipeline.compile(task_from_dict(json.loads(task)), tolerance=tolerance, route=route).model
 
 
 def _text(task: dict[str, Any]) -> str:
-    import json
-
     return json.dumps(task, sort_keys=True)
 
 

@@ -1,0 +1,83 @@
+"""What is typed after `memloci train`, as runs; and where curves go besides the report."""
+
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from memloci.errors import BadInput
+from memloci.specs import shorten
+from memloci.training.spec import Run
+from memloci.training.train import Fit, describe_task
+
+TRACKERS = ("tensorboard",)
+
+
+def runs(
+    task: str,
+    architecture: dict[str, Any],
+    training: dict[str, Any],
+    others: Sequence[str],
+    seeds: Iterable[int],
+) -> list[Run]:
+    """One run per seed. `others` are settings like "training.clip=0.5"."""
+    fields = {"architecture": dict(architecture), "training": dict(training)}
+    for text in others:
+        table, key, value = _setting(text)
+        fields[table][key] = value
+    described, _ = describe_task(task)
+    compiled = fields["training"]["start"] == "compiled"
+    return [
+        Run(
+            task=described,
+            architecture=None if compiled else fields["architecture"],
+            training={**fields["training"], "seed": seed},
+        )
+        for seed in seeds
+    ]
+
+
+def _setting(text: str) -> tuple[str, str, Any]:
+    name, equals, value = text.partition("=")
+    table, dot, key = name.strip().partition(".")
+    if not (equals and dot and key.isidentifier() and table in ("architecture", "training")):
+        raise BadInput(f"--set: needs training.NAME=VALUE or architecture.NAME=VALUE, found {shorten(text)}")
+    return table, key, plain_value(value.strip())
+
+
+def plain_value(text: str) -> Any:
+    """A number, true, false or a list as TOML has it; anything else is a word."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+
+
+def tracker(name: str | None, out: Path | None) -> Callable[[Sequence[Fit]], None]:
+    """What writes the curves for another program; refused before the training, not after."""
+    if name is None:
+        return lambda fits: None
+    if name not in TRACKERS:
+        raise BadInput(f"--track: unknown {shorten(name)}, use one of {', '.join(TRACKERS)}")
+    if out is None:
+        raise BadInput("--track: needs --out, the directory to write to")
+    try:
+        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise BadInput('--track tensorboard: needs the extra: pip install "memloci[track]"') from None
+
+    def write(fits: Sequence[Fit]) -> None:
+        for fit in fits:
+            with SummaryWriter(str(out / "tensorboard" / f"seed-{fit.run.training.seed}")) as file:
+                _curves(file, fit)
+
+    return write
+
+
+def _curves(file: Any, fit: Fit) -> None:
+    for name in ("loss", "held_out", "err_mean_square", "err_sup"):
+        for step, value in zip(fit.history["step"], fit.history[name], strict=True):
+            if value is not None:
+                file.add_scalar(name, value, step)
