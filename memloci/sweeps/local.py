@@ -60,7 +60,7 @@ def run(job: Job, workers: int | None = None, progress: Progress = lambda text, 
 
 def _look_on(job: Job, store: Store, crew: "Crew", progress: Progress) -> None:
     first = counts = store.counts(job.sweep)
-    searched = 0.0
+    searched = asked = 0.0
     while counts.open:
         crew.bury()
         if time.monotonic() - searched > SEARCH:
@@ -68,8 +68,10 @@ def _look_on(job: Job, store: Store, crew: "Crew", progress: Progress) -> None:
             searched = time.monotonic()
         crew.fill(counts.waiting)
         progress(_told(counts), _part(counts, first))
-        time.sleep(LOOK)
+        time.sleep(max(LOOK, 10 * asked))
+        began = time.monotonic()
         counts = store.counts(job.sweep)
+        asked = time.monotonic() - began  # of a huge sweep it takes a while: not too often
 
 
 def _told(counts: Counts) -> str:

@@ -62,6 +62,12 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
     return result.stderr
 
 
+@pytest.mark.parametrize("command", ["sweep", "runs"])
+def test_help_has_an_example(folder, command):
+    text = memloci(folder, command, "--help").stdout
+    assert "Example" in text and f"memloci {command}" in text and "--json" in text
+
+
 def test_a_sweep_runs_once_and_is_looked_at(folder):
     told = answer(folder, "sweep", "tiny.toml", "--workers", "2")
     assert (told["runs"], told["done"], told["failed"], told["impossible"]) == (6, 6, 0, [])
