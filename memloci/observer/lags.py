@@ -22,7 +22,7 @@ from memloci.tasks.base import Task
 from memloci.tasks.inputs import sample
 
 MOST_POSITIONS = 160  # tuned: of a drawn sequence
-SEQUENCES = 8  # for weights
+SEQUENCES, MOST_SEQUENCES = 8, 64  # for weights, and for influences
 MOST_LAYERS, MOST_HEADS = 4, 6  # shown; of a layer, the heads that write most
 WORK = 2e10  # tuned: multiplications for influences, seconds on any machine
 TOGETHER = 64
@@ -77,7 +77,7 @@ def head_lags(model: Transformer, task: Task, length: int, seed: int = 0) -> tup
 def influence(model: Transformer, task: Task, length: int, seed: int = 1) -> Influence:
     """How much each lag matters at the last position."""
     n, Z = positions(task, length)
-    count = int(np.clip(WORK / (2.0 * model.parameter_count * n * Z), 2, 24))
+    count = int(np.clip(WORK / (2.0 * model.parameter_count * n * Z), 2, MOST_SEQUENCES))
     key_old, key_new = jr.split(jr.key(seed))
     draw = lambda key: np.asarray(sample(task, key, count * n, model.W_E.dtype)).reshape(count, n, task.d)
     old, new = draw(key_old), draw(key_new)

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.transforms import offset_copy
 
 from memloci.observer.lags import HeadLags, Influence
 from memloci.observer.probes import target_kernels
@@ -20,11 +21,13 @@ from memloci.report.figures import (
     BLUE,
     GREEN,
     INK,
+    MOST_SERIES,
     RED,
     SERIES,
     SOFT,
     WIDTH,
     decade_ticks,
+    lag_ticks,
     number,
     plain_text,
     svg_of,
@@ -125,21 +128,21 @@ def _steps(axes: Axes, label: str) -> None:
         axes.legend(loc="best")
 
 
-def _log_if_possible(axes: Axes) -> None:
+def _log_if_possible(axes: Axes, more: Sequence[float] = ()) -> None:
     """A logarithmic axis unless something on it is 0; ticks that are numbers where it spans less than two decades."""
-    values = [float(v) for line in axes.lines for v in np.asarray(line.get_ydata(), dtype=float).ravel()]
-    values = [v for v in values if math.isfinite(v)]
+    drawn = [float(v) for line in axes.lines for v in np.asarray(line.get_ydata(), dtype=float).ravel()]
+    values = [v for v in [*drawn, *more] if math.isfinite(v)]
     if not values or min(values) <= 0:
         return
     low, high = min(values), max(values)
     axes.set_yscale("log")
+    room = (high / low) ** 0.06 * 1.05
+    axes.set_ylim(low / room, high * room)
     if high > 30 * low:
         decade_ticks(axes.yaxis)
         return
-    room = (high / low) ** 0.08 * 1.02
-    axes.set_ylim(low / room, high * room)
-    ticks = [float(f"{tick:.2g}") for tick in np.geomspace(low, high, 4)]
-    axes.set_yticks(sorted(set(ticks)), [number(tick) for tick in sorted(set(ticks))])
+    ticks = sorted({float(f"{tick:.2g}") for tick in np.geomspace(low, high, 4)})
+    axes.set_yticks(ticks, [number(tick) for tick in ticks])
     axes.yaxis.set_minor_locator(NullLocator())
 
 
@@ -162,11 +165,15 @@ def _influence(axes: Axes, found: Influence, task: Task) -> None:
         markerfacecolor="none",
         label="target",
     )
-    axes.vlines(found.z, 0, found.model, color=BLUE, linewidth=1.6)
+    low = (
+        0.0 if found.model.min() <= 0 else found.model.min() * 1e-3
+    )  # below the picture on a logarithmic axis
+    axes.vlines(found.z, low, found.model, color=BLUE, linewidth=1.6)
     axes.plot(found.z, found.model, linestyle="none", marker="o", color=BLUE, markersize=3, label="model")
-    _lag_axis(axes, found.z)
     axes.set_ylabel("change of the output, rms")
-    axes.set_ylim(bottom=0)
+    if not (isinstance(task, Essential) and _both_log(axes, [*found.target, *found.model])):
+        axes.set_ylim(bottom=0)
+    _lag_axis(axes, found.z)
     axes.legend(loc="best")
 
 
@@ -198,8 +205,9 @@ def _heads(figure: Figure, heads: Sequence[HeadLags], layers: Sequence[int], tas
             )
         _target_lags(axes, task, own[0].z)
         axes.set_ylabel(f"layer {layer + 1}\nweight")
-        axes.set_ylim(bottom=0)
-        axes.legend(loc="upper right", ncols=2 if len(own) > 3 else 1)
+        if not (isinstance(task, Essential) and _both_log(axes, [w for head in own for w in head.mean])):
+            axes.set_ylim(bottom=0)
+        axes.legend(loc="best", ncols=2 if len(own) > 3 else 1)
     _lag_axis(panels[-1], heads[0].z)
 
 
@@ -242,10 +250,25 @@ def _target_lags(axes: Axes, task: Task, z: np.ndarray) -> None:
         )
 
 
+def _both_log(axes: Axes, values: Sequence[float]) -> bool:
+    """Logarithms on both axes, for kernels: a power law is a straight line then. Not where something is 0."""
+    if min(values) <= 0:
+        return False
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(max(min(values), 1e-6 * max(values)) / 2, max(values) * 2)
+    decade_ticks(axes.yaxis)
+    return True
+
+
 def _lag_axis(axes: Axes, z: np.ndarray) -> None:
+    axes.set_xlabel("lag z, tokens into the past")
+    if axes.get_xscale() == "log":
+        axes.set_xlim(0.9, z[-1] * 1.1)
+        lag_ticks(axes)
+        return
     axes.set_xlim(0, z[-1] + 1)
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    axes.set_xlabel("lag z, tokens into the past")
 
 
 # -- trained against compiled -----------------------------------------------------------------------------
@@ -289,7 +312,7 @@ def _compared(axes: Axes, err_sup: Sequence[float], E_compiled: float | None, to
 
 @dataclass(frozen=True)
 class Line:
-    """Errors over the values of a setting: every run at each of them, None for one that has none."""
+    """Errors over the values of a setting: those of every run at each of them."""
 
     label: str
     at: dict[Any, list[float]]
@@ -308,27 +331,25 @@ def _setting(
     values = _ordered({value for line in lines for value in line.at})
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     place = {value: float(value) if numeric else float(k) for k, value in enumerate(values)}
-    several = len(lines) > 1
-    for line, color, mark, style in zip(lines, SERIES, MARKS, LINES, strict=False):
+    several, shown = len(lines) > 1, list[float]()
+    for k, line in enumerate(lines[:MOST_SERIES]):
         at = [value for value in values if line.at.get(value)]
-        band = Band(
-            np.array([place[value] for value in at]),
-            np.array([np.median(line.at[value]) for value in at]),
-            np.array([min(line.at[value]) for value in at]),
-            np.array([max(line.at[value]) for value in at]),
-        )
-        if not at:
-            continue
-        axes.vlines(band.x, band.low, band.high, color=color, alpha=0.35, linewidth=4)
+        x = [place[value] for value in at]
+        low, high = [min(line.at[value]) for value in at], [max(line.at[value]) for value in at]
+        shown += low + high
+        # Side by side, so that bars do not hide each other.
+        aside = offset_copy(axes.transData, axes.figure, x=4.0 * (k - (len(lines) - 1) / 2), units="points")
+        axes.vlines(x, low, high, color=SERIES[k], alpha=0.35, linewidth=3, transform=aside)
         axes.plot(
-            band.x,
-            band.median,
-            color=color,
-            marker=mark,
+            x,
+            [float(np.median(line.at[value])) for value in at],
+            color=SERIES[k],
+            marker=MARKS[k],
             markersize=6,
             markerfacecolor="none",
-            linestyle=style if numeric else "none",
+            linestyle=LINES[k] if numeric else "none",
             label=plain_text(line.label) if several else None,
+            transform=aside,
         )
     if tolerance is not None:
         axes.axhline(
@@ -337,7 +358,7 @@ def _setting(
     _setting_axis(axes, values, place, numeric)
     axes.set_xlabel(plain_text(field))
     axes.set_ylabel(what)
-    _log_if_possible(axes)
+    _log_if_possible(axes, shown)
     if several or tolerance is not None:
         axes.legend(loc="best", title=plain_text(legend) if several else None, title_fontsize=8)
 

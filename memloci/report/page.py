@@ -42,7 +42,8 @@ def section(title: str, body: str, wide: bool = False) -> str:
 
 def figure(svg: str, label: str, caption: str, kind: str = "") -> str:
     labelled = svg.replace('role="img"', f'role="img" aria-label="{escape(label)}"', 1)
-    return f"<figure{kind}>\n{labelled}<figcaption>{escape(caption)}</figcaption></figure>"
+    words = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure{kind}>\n{labelled}{words}</figure>"
 
 
 def table(

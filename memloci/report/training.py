@@ -6,6 +6,7 @@ some of the reasons) says so.
 """
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -29,11 +30,36 @@ from memloci.tasks.essential import Essential
 from memloci.tasks.inputs import sample
 from memloci.tasks.load import task_from_dict
 from memloci.training.diagnose import Diagnosis, diagnose, slow_readout
-from memloci.training.spec import DATA_KINDS, NUMBERS, Run, Training
+from memloci.training.spec import DATA_KINDS, NUMBERS, Run, Training, default_length
 from memloci.training.train import Fit, best
 
 UNITS = {"mean-square": "mean square", "sup": "near the largest square", "cross-entropy": "nats per byte"}
+EVIDENCE = {  # what diagnoses rest on, in words
+    "err_sup": "largest error seen",
+    "err_loss": "loss on its own samples",
+    "err_held_out": "loss on other sequences",
+    "E_least": "error at least",
+    "E_own_least": "error with this encoding, rounding included, at least",
+    "E_found": "error of the best fit found, at most",
+    "E_own": "error of the best fit found with this encoding, at most",
+    "E_other": "error of a fit with the other encoding, at most",
+    "E_more": "error of a fit with more heads, at most",
+    "E_compiled": "error of compiled weights, at most",
+    "E_compiled_exact": "the same in exact arithmetic",
+    "enough": "l1 error that the tolerance asks for",
+    "log2_mass_least": "log₂ of the mass, at least",
+    "bits": "bits of a float",
+    "heads_that_do": "heads of that fit",
+    "width_least": "width at least",
+    "carried": "numbers that reach a position",
+    "asked": "numbers that may be asked for",
+    "layers_of_constructions": "layers of constructions",
+    "K": "K, the paper's adaptivity",
+    "levels": "recalls that wait for each other",
+}
 MAP_POSITIONS = 48
+OPTIONS_OF_ARCHITECTURE = ("layers", "heads", "width", "attention", "encoding")  # of `memloci train`
+OPTIONS_OF_TRAINING = ("steps", "batch", "rate", "start", "tolerance")
 QUICK_MEMORIES = 2  # of an adaptive task
 
 
@@ -55,7 +81,7 @@ def training_html(fits: Sequence[Fit]) -> str:
         sections += [_influence(chosen), _heads(chosen), _maps(chosen)]
     if not data:
         sections.append(_compared(fits, chosen))
-    sections.append(settings_section(chosen))
+    sections.append(settings_section(fits))
     head = f"""<header>
 <p class="kicker">memloci training report · {escape(str(run.task.get("kind")))} {"data" if data else "memory"}</p>
 <h1>{escape(title)}</h1>
@@ -138,15 +164,18 @@ def _reasons(found: Sequence[Diagnosis]) -> str:
 
 def evidence_table(one: Diagnosis) -> str:
     """Proved numbers (E_...) and observed ones (err_...) each say which they are."""
-    kinds = {"E_": "proved", "err_": "observed"}
     rows = []
     for key, value in one.evidence.items():
-        kind = next((word for start, word in kinds.items() if key.startswith(start)), "")
-        shown = page.optional(value) if isinstance(value, float) else escape(str(value))
-        if isinstance(value, float) and key.endswith("_least"):
-            shown = page.below(value)
-        rows.append([f"<code>{escape(key)}</code>", shown, kind])
-    return page.table(["", "", ""], rows, numeric=(1,)) if rows else ""
+        if value is None:
+            continue
+        kind = "observed" if key.startswith("err_") else ""
+        kind = "proved" if key.startswith("E_") or key.endswith("_least") else kind
+        shown = escape(f"{value:,}" if isinstance(value, int) else str(value))
+        if isinstance(value, float):
+            shown = page.below(value) if key.endswith("_least") else page.data(value)
+            shown = page.data(Proved(value)) if kind == "proved" and not key.endswith("_least") else shown
+        rows.append([escape(EVIDENCE.get(key, key)), shown, kind])
+    return page.table(["what it rests on", "", ""], rows, numeric=(1,), wordy=(0,)) if rows else ""
 
 
 def _losses(histories: Sequence[curves.History], run: Run) -> str:
@@ -258,14 +287,15 @@ def _compared(fits: Sequence[Fit], chosen: Fit) -> str:
     task, tolerance = chosen.run.record, chosen.run.training.tolerance
     precision = chosen.record["architecture"]["precision"]
     built, note = _quick_plan(task, tolerance, precision)
-    rows = [_sizes("trained", chosen.record["architecture"], chosen.record)]
-    rows[0].append(f"{page.optional(chosen.record.get('err_sup'))} seen")
+    heads = ["", "trained"] + ([] if built is None else [f"compiled ({escape(built.route)})"])
+    columns = [_sizes(chosen.record["architecture"], chosen.record["parameters"])]
+    columns[0]["largest error"] = f"{page.optional(chosen.record.get('err_sup'))} seen"
     if built is not None:
-        a = built.model.architecture.model_dump()
-        own = _sizes(f"compiled: {built.route}", a, {"parameters": built.model.parameter_count})
-        rows.append([*own, f"{page.data(built.certificate.bound)} proved"])
-    heads = ["weights", "attention", "encoding", "layers", "heads", "width", "parameters", "largest error"]
-    table = page.table(heads, rows, numeric=(3, 4, 5, 6, 7))
+        a, parameters = built.model.architecture.model_dump(), built.model.parameter_count
+        columns.append(_sizes(a, parameters))
+        columns[1]["largest error"] = f"{page.data(built.certificate.bound)} proved"
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    table = page.table(heads, rows, numeric=(1, 2))
     seen = [fit.record["err_sup"] for fit in fits if fit.record.get("err_sup")]
     bound = None if built is None else Proved(built.certificate.bound)
     figure = ""
@@ -273,12 +303,16 @@ def _compared(fits: Sequence[Fit], chosen: Fit) -> str:
         caption = "Circles: the largest error seen of each run. Diamond: a bound that no input exceeds."
         svg = curves.compared_figure(seen, bound, tolerance)
         figure = page.figure(svg, "Trained and compiled errors", caption)
-    return page.section("Trained against compiled", f"<p>{escape(note)}</p>{table}{figure}", wide=True)
+    return page.section("Trained against compiled", f"<p>{escape(note)}</p>{table}{figure}")
 
 
-def _sizes(name: str, a: dict[str, Any], record: dict[str, Any]) -> list[str]:
-    kinds = [escape(name), escape(a["attention"]), escape(f"{a['encoding']}, {a['normalisation']}")]
-    return [*kinds, *(f"{a[key]:,}" for key in ("layers", "heads", "width")), f"{record['parameters']:,}"]
+def _sizes(a: dict[str, Any], parameters: int) -> dict[str, str]:
+    kinds = {name: escape(a[name]) for name in ("attention", "encoding", "normalisation")}
+    return (
+        kinds
+        | {name: f"{a[name]:,}" for name in ("layers", "heads", "width")}
+        | {"parameters": f"{parameters:,}"}
+    )
 
 
 def _quick_plan(task: Task, tolerance: float, precision: str) -> tuple[Plan | None, str]:
@@ -317,42 +351,87 @@ def _slow(task: Task) -> str | None:
 # -- settings ---------------------------------------------------------------------------------------------
 
 
-def settings_section(fit: Fit) -> str:
-    run = fit.run
-    rows = [
-        [f"<code>{escape(name)}</code>", escape(_text(value)), "" if value != default else "default"]
-        for name, value, default in _settings(run)
-    ]
-    table = page.table(["setting", "value", ""], rows)
+def settings_section(fits: Sequence[Fit]) -> str:
+    run = fits[0].run
+    chosen = [(name, value) for name, value, default in _settings(run) if value != default]
+    rows = [[f"<code>{escape(name)}</code>", escape(_text(value))] for name, value in chosen]
+    table = page.table(["setting of training", "value"], rows) if rows else ""
+    usual = ", ".join(f"{name} {_text(value)}" for name, value, default in _settings(run) if value == default)
+    note = f'<p class="note">As by default: {escape(usual)}.</p>'
     try:
         toml = "" if run.task.get("kind") in DATA_KINDS else task_toml(run.record)
         before = f"<p><code>task.toml</code></p><pre><code>{escape(toml)}</code></pre>" if toml else ""
     except BadInput:
         before = "<p>The task has a Python callable, which a task file cannot hold.</p>"
-    code = f"{before}<pre><code>{escape(python_call(run))}</code></pre>"
-    return page.section(
-        "Settings, and how to reproduce", f'<div class="pair">{table}<div>{code}</div></div>', wide=True
-    )
+    seeds = [fit.run.training.seed for fit in fits]
+    told = [command(run, len(seeds)) if seeds == list(range(seeds[0], seeds[0] + len(seeds))) else ""]
+    told.append(python_call(run))
+    code = before + "".join(f"<pre><code>{escape(text)}</code></pre>" for text in told if text)
+    body = f'<div class="pair top"><div>{code}</div><div>{table}{note}</div></div>'
+    return page.section("Settings, and how to reproduce", body, wide=True)
 
 
 def _settings(run: Run) -> list[tuple[str, Any, Any]]:
-    return [
-        (name, getattr(run.training, name), field.default) for name, field in Training.model_fields.items()
-    ]
+    """(name, value, default) of the settings of training, seeds aside."""
+    fields = {name: field.default for name, field in Training.model_fields.items() if name != "seed"}
+    fields |= {"length": default_length(run.task)}
+    if run.task.get("kind") == "text":
+        fields["loss"] = "cross-entropy"
+    return [(name, getattr(run.training, name), default) for name, default in fields.items()]
 
 
 def _text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+def command(run: Run, seeds: int = 1) -> str:
+    """What gives these runs again, in a terminal."""
+    words = ["memloci", "train", _source(run), "--out", "DIR"]
+    a = run.architecture
+    sizes = {} if a is None else a.model_dump(exclude_defaults=True)
+    if a is not None:
+        for name in OPTIONS_OF_ARCHITECTURE:
+            words += [f"--{name}", str(getattr(a, name))]
+    for name, value in sizes.items():
+        if name not in OPTIONS_OF_ARCHITECTURE:
+            words += ["--set", f"architecture.{name}={_text(value)}"]
+    for name, value, default in _settings(run):
+        if value != default:
+            own = name in OPTIONS_OF_TRAINING
+            words += [f"--{name}", str(value)] if own else ["--set", f"training.{name}={_text(value)}"]
+    words += ["--seed", str(run.training.seed)] if run.training.seed else []
+    words += ["--seeds", str(seeds)] if seeds > 1 else []
+    return _wrapped([shlex.quote(word) for word in words])
+
+
+def _source(run: Run) -> str:
+    return str(run.task.get("path") or "data.npz") if run.task.get("kind") in DATA_KINDS else "task.toml"
+
+
+def _wrapped(words: Sequence[str], width: int = 72) -> str:
+    """One command over several lines, an option and its value on the same one."""
+    lines = [""]
+    for k, word in enumerate(words):
+        new = (
+            word.startswith("--") and len(lines[-1]) + len(word) + len("".join(words[k + 1 : k + 2])) > width
+        )
+        if new:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n".join(lines)
+
+
 def python_call(run: Run) -> str:
     """What gives this run again, in Python."""
-    source = repr(str(run.task.get("path") or "")) if run.task.get("kind") in DATA_KINDS else '"task.toml"'
-    lines = ["import memloci as ml", "", "fit = ml.train(", f"    {source},"]
+    lines = ["import memloci as ml", "", "fit = ml.train(", f"    {_source(run)!r},"]
     if run.architecture is not None:
-        shown = ", ".join(f"{k}={v!r}" for k, v in run.architecture.model_dump(exclude_defaults=True).items())
-        lines.append(f"    ml.Architecture({shown}),")
+        lines.append("    ml.Architecture(")
+        lines += [
+            f"        {k}={v!r}," for k, v in run.architecture.model_dump(exclude_defaults=True).items()
+        ]
+        lines.append("    ),")
     for name, value, default in _settings(run):
         if value != default:
             lines.append(f"    {name}={value!r},")
+    lines.append(f"    seed={run.training.seed},")
     return "\n".join([*lines, ")"])

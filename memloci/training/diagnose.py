@@ -54,7 +54,7 @@ LAYERS = "too few layers for the nesting"
 UNKNOWN = "not known"
 
 QUICK_VARIABLES = 2  # tuned: readouts of more real variables take minutes to approximate
-MOST_HEADS = 32  # tuned: of fits that are tried with more heads than the run has
+MOST_HEADS = 32  # tuned: more are not fitted
 MOVES = 8  # tuned
 FLOOR: dict[str, Any] = {
     "bits": 128,
@@ -113,7 +113,7 @@ def diagnose(run: Run, record: dict[str, Any], thorough: bool = True) -> Diagnos
         step = record.get("diverged_at")
         return Diagnosis(
             DIVERGED,
-            f"The loss was no number at step {step:,}; a lower rate, clipping or a warm-up may keep it finite."
+            f"The loss was no number at step {step:,}; a lower rate, clipping or a warm-up may keep it finite.{_slopes(run)}"
             if isinstance(step, int)
             else "The loss was no number.",
             {"step": step, "rate": run.training.rate},
@@ -141,6 +141,14 @@ def diagnose(run: Run, record: dict[str, Any], thorough: bool = True) -> Diagnos
         if reason is not None:
             return replace(reason, evidence={"err_sup": case.err_sup, **reason.evidence})
     return _unknown(case, thorough)
+
+
+def _slopes(run: Run) -> str:
+    a = run.architecture
+    if a is None or a.normalisation != "infinite" or a.encoding not in OTHER:
+        return ""
+    least = {"lin": 0, "log": 1}[a.encoding]
+    return f" With normalisation 'infinite' a slope that falls to {least} is enough: the sum over the past diverges."
 
 
 def _quick_reasons(case: Case) -> Iterator[Diagnosis | None]:
@@ -343,42 +351,46 @@ def _kernel_sums(case: Case) -> Diagnosis | None:
     if floor is not None and floor.error > enough:
         return _bits(case, recall, found, floor)
     for heads in _more(a.heads, recall):
-        if _paid(_fitted(recall, heads), recall.u) <= enough:
-            return _heads(case, found, _fitted(recall, heads), enough)
+        more = _fitted(recall, heads, moves=0)
+        if _paid(more, recall.u) <= enough:
+            return _heads(case, found, more, enough)
     return None
 
 
 def _tail(case: Case, own: KernelSum, other: KernelSum, floor: "Floor | None") -> Diagnosis:
     proved = ""
-    evidence: dict[str, Any] = {"E_own": own.error, "E_other": other.error, "heads": case.architecture.heads}
+    evidence: dict[str, Any] = {"heads": case.architecture.heads, "E_own": own.error, "E_other": other.error}
     if floor is not None and floor.error > case.tolerance:
-        proved = (
-            f" At {ROUNDING:g} roundings of the mass no {own.rpe} heads leave less than {_least(floor.error)}, however "
-            "many (proved)."
-        )
+        proved = f" {_charged(own.rpe, floor.error)}"
         evidence["E_own_least"] = floor.error
     return Diagnosis(
         TAIL,
-        f"{_heads_text(other.heads, other.rpe)} leave an l1 error of {other.error:.2g} for this kernel; the best fit "
-        f"found with {case.architecture.heads} {own.rpe} leaves {own.error:.2g}.{proved}",
+        f"With {_heads_text(other.heads, other.rpe)} the l1 error for this kernel is {_most(other.error)} (proved of a "
+        f"fit); the best fit found with {_heads_text(case.architecture.heads, own.rpe)} leaves {_most(own.error)}.{proved}",
         evidence,
     )
 
 
+def _charged(rpe: str, E: float) -> str:
+    return (
+        f"Charged with {ROUNDING:g} roundings of the mass, as certificates are, no {rpe} heads, however many, have an "
+        f"error and rounding of less than {_least(E)} together (proved)."
+    )
+
+
 def _bits(case: Case, recall: Recall, found: KernelSum, floor: "Floor") -> Diagnosis:
-    enough = _enough(recall)
-    bits = -math.log2(recall.u)
+    enough, bits = _enough(recall), -math.log2(recall.u)
+    mass = math.floor(10 * floor.log2_mass) / 10
     return Diagnosis(
         BITS,
-        f"To recall {floor.target} to within {enough:.2g}, one {recall.rpe} layer needs a mass of at least "
-        f"2^{floor.log2_mass:.1f}, whatever its heads (proved), and {recall.precision} has {bits:.0f} bits: charged "
-        f"with {ROUNDING:g} roundings of the mass, as certificates are, no heads leave less than "
-        f"{_least(floor.error)} (proved). The best fit found with {case.architecture.heads} leaves {found.error:.2g}."
-        + _packing(case.task),
+        f"To recall {floor.target} to within {enough:.2g}, one {recall.rpe} layer needs a mass of at least 2^{mass:g}, "
+        f"whatever its heads (proved), and {recall.precision} has {bits:.0f} bits. {_charged(recall.rpe, floor.error)} "
+        f"For the best fit found with {_heads_text(case.architecture.heads, recall.rpe)} that sum is "
+        f"{_most(_paid(found, recall.u))}." + _packing(case.task),
         {
             "E_least": floor.error,
-            "E_found": found.error,
-            "E_enough": enough,
+            "E_found": _paid(found, recall.u),
+            "enough": enough,
             "log2_mass_least": floor.log2_mass,
             "bits": int(bits),
         },
@@ -388,8 +400,8 @@ def _bits(case: Case, recall: Recall, found: KernelSum, floor: "Floor") -> Diagn
 def _heads(case: Case, own: KernelSum, more: KernelSum, enough: float) -> Diagnosis:
     return Diagnosis(
         HEADS,
-        f"The best fit found with {_heads_text(case.architecture.heads, own.rpe)} leaves an l1 error of {own.error:.2g} "
-        f"where the tolerance asks for {enough:.2g}; {more.heads} leave {more.error:.2g}. That fewer cannot is not "
+        f"The best fit found with {_heads_text(case.architecture.heads, own.rpe)} leaves an l1 error of {_most(own.error)} "
+        f"where the tolerance asks for {enough:.2g}; {more.heads} leave {_most(more.error)}. That fewer cannot is not "
         "proved: these are fits." + _packing(case.task),
         {
             "heads": case.architecture.heads,
@@ -434,8 +446,8 @@ def _targets(recall: Recall) -> list[AbstractTarget]:
 
 
 @lru_cache(maxsize=512)
-def _fitted(recall: Recall, heads: int) -> KernelSum:
-    """The best of a quick fit and, if that is not enough, a slower one."""
+def _fitted(recall: Recall, heads: int, moves: int = MOVES) -> KernelSum:
+    """The best of a quick fit and, if that is not enough, one that moves its exponents."""
     ask: Callable[[int], KernelSum] = lambda moves: fit(
         recall.rpe,  # type: ignore[arg-type]
         _targets(recall),
@@ -445,10 +457,10 @@ def _fitted(recall: Recall, heads: int) -> KernelSum:
         moves=moves,
     )
     found = ask(0)
-    lags = all(isinstance(target, SingleLag) for target in found.targets)
-    if _paid(found, recall.u) <= _enough(recall) or (lags and recall.rpe == "log"):
+    slow = recall.rpe == "log" and any(isinstance(target, SingleLag) for target in found.targets)
+    if not moves or slow or _paid(found, recall.u) <= _enough(recall):
         return found
-    return min(found, ask(MOVES), key=lambda one: _paid(one, recall.u))
+    return min(found, ask(moves), key=lambda one: _paid(one, recall.u))
 
 
 def _paid(found: KernelSum, u: float) -> float:
@@ -511,7 +523,8 @@ def _holds(case: Case, recall: Recall, certificate: Certificate) -> bool:
     room = a.dim >= case.task.d + len(demand.memories) + outputs
     read = len({channel for _, channel, _ in demand.memories})
     same = a.normalisation == "infinite"  # what certificates of these weights assume
-    return certificate.met and same and room and a.width >= demand.readout.width and a.value_dim >= read
+    enough = certificate.exact_bound <= case.tolerance
+    return enough and same and room and a.width >= demand.readout.width and a.value_dim >= read
 
 
 # -- compiled weights of the same sizes -------------------------------------------------------------------
@@ -572,12 +585,22 @@ def inside(small: Architecture, large: Architecture) -> bool:
 
 def _expressible(case: Case, certificate: Certificate) -> Diagnosis:
     start = " Training started there and left." if case.run.training.start == "compiled" else ""
+    if certificate.met:
+        proved = f"at most {_most(certificate.bound)}, proved in {certificate.precision} for every input"
+    else:  # sums over a past without end are charged with rounding that a short sequence does not have
+        proved = (
+            f"at most {_most(certificate.exact_bound)} in exact arithmetic (proved; with the rounding of "
+            f"{certificate.precision}, at most {_most(certificate.bound)} for any length)"
+        )
     return Diagnosis(
         NOT_FOUND,
-        f"Weights of these sizes exist whose error is at most {float(certificate.bound):.2g}, proved in "
-        f"{certificate.precision} for every input; training reached {case.err_sup:.2g}.{start} Other seeds, rates, more "
-        "steps, or starting exponents (start = 'exponents') may find them.",
-        {"E_compiled": float(certificate.bound), "tolerance": case.tolerance},
+        f"Weights of these sizes exist whose error is {proved}; training reached {case.err_sup:.3g}.{start} Other "
+        "seeds or rates, more steps, or start = 'exponents' may find them.",
+        {
+            "E_compiled": float(certificate.bound),
+            "E_compiled_exact": float(certificate.exact_bound),
+            "tolerance": case.tolerance,
+        },
     )
 
 
@@ -610,6 +633,12 @@ def _least(E: float) -> str:
     """A lower bound, rounded down when it is shortened."""
     digits = 2 - math.floor(math.log10(E))
     return f"{math.floor(E * 10**digits) / 10**digits:g}"
+
+
+def _most(E: float) -> str:
+    """An upper bound, rounded up."""
+    digits = 2 - math.floor(math.log10(E)) if E > 0 else 0
+    return f"{math.ceil(E * 10**digits) / 10**digits:g}"
 
 
 def _layers_text(a: Architecture) -> str:

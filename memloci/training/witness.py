@@ -8,7 +8,9 @@ Each holds in exact arithmetic for every model of the architecture, on sequences
 on. The sequences are found by drawing, so 0 says that none was found, not that none exists.
 """
 
+import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -19,6 +21,7 @@ import numpy as np
 from memloci.model.architecture import Architecture
 from memloci.tasks.base import Task
 from memloci.tasks.inputs import sample
+from memloci.tasks.load import task_from_dict
 
 DRAWS = 128
 LINES, GRID = 4, 513
@@ -131,8 +134,14 @@ def _claimed(task: Task, found: Callable[[Any], Any]) -> float:
 
 
 def _target(task: Task) -> Callable[[Sequences], np.ndarray]:
-    target = jax.jit(task.target)
+    target = _jitted(json.dumps(task.to_dict(), sort_keys=True))
     return lambda X: np.asarray(target(jnp.asarray(X, jnp.result_type(float))), dtype=float)
+
+
+@lru_cache(maxsize=64)
+def _jitted(text: str) -> Any:
+    """One compilation for all runs of a sweep on a task."""
+    return jax.jit(task_from_dict(json.loads(text)).target)
 
 
 def _draws(task: Task, n: int, seed: int) -> Sequences:
