@@ -17,7 +17,7 @@ from memloci.sweeps.worker import Job
 from .cases import FAKE, end, make_runs, start_driver
 from .fake import execute
 
-KILLS = 60
+KILLS = 52
 EVERY_RECORDING = """
 CREATE TABLE recordings (key TEXT);
 CREATE TRIGGER recording AFTER UPDATE OF record ON runs WHEN NEW.record IS NOT NULL
@@ -53,13 +53,13 @@ class Tormentor:
                 self.drivers = [driver for driver in self.drivers if not self._over(driver)]
                 if not store.counts(self.job.sweep).open:
                     self.more_work()
-                if len(self.drivers) < self.random.choice([1, 1, 2]):
+                if len(self.drivers) < self.random.choice([1, 1, 1, 2]):
                     self.drivers.append(start_driver(self.job, workers=3))
-                early = self.random.random() < 0.15  # perhaps before anything is claimed
+                early = self.random.random() < 0.1  # perhaps before anything is claimed
                 while not early and not self._workers(store) and self._working(store):
                     time.sleep(0.01)
-                time.sleep(self.random.uniform(0.0, 0.3))
-                if early or self.random.random() < 0.2:
+                time.sleep(self.random.uniform(0.0, 0.2))
+                if early or self.random.random() < 0.15:
                     self._kill_driver()
                 else:
                     self._kill_worker(store)
