@@ -113,9 +113,15 @@ def _curve(
             one = over_steps([history], name)
             axes.plot(one.x, one.median, color=color, linewidth=0.6, alpha=0.45)
     if len(histories) > 1:
-        axes.fill_between(band.x, band.low, band.high, color=color, alpha=0.16, linewidth=0)
+        _fill(axes, band, color)
     alone = {"marker": "o", "markersize": 4} if len(band.x) == 1 else {}
     axes.plot(band.x, band.median, color=color, linestyle=line, linewidth=1.8, label=label, **alone)
+
+
+def _fill(axes: Axes, band: Band, color: str) -> None:
+    axes.fill_between(band.x, band.low, band.high, color=color, alpha=0.15, linewidth=0)
+    for edge in (band.low, band.high):  # thin, and what the limits of the axis are taken from
+        axes.plot(band.x, edge, color=color, linewidth=0.4, alpha=0.5)
 
 
 def _steps(axes: Axes, label: str) -> None:
@@ -338,7 +344,9 @@ def _setting(
         low, high = [min(line.at[value]) for value in at], [max(line.at[value]) for value in at]
         shown += low + high
         # Side by side, so that bars do not hide each other.
-        aside = offset_copy(axes.transData, axes.figure, x=4.0 * (k - (len(lines) - 1) / 2), units="points")
+        aside = offset_copy(
+            axes.transData, axes.get_figure(root=True), x=4.0 * (k - (len(lines) - 1) / 2), units="points"
+        )
         axes.vlines(x, low, high, color=SERIES[k], alpha=0.35, linewidth=3, transform=aside)
         axes.plot(
             x,
@@ -364,10 +372,14 @@ def _setting(
 
 
 def _setting_axis(axes: Axes, values: Sequence[Any], place: Mapping[Any, float], numeric: bool) -> None:
-    if numeric and len(values) > 1 and min(place.values()) > 0 and max(values) >= 8 * min(values):
+    low, high = min(place.values()), max(place.values())
+    if numeric and low > 0 and high >= 8 * low:
         axes.set_xscale("log")
-    elif not numeric:
-        axes.set_xlim(-0.5, len(values) - 0.5)
+        room = (high / low) ** 0.08
+        axes.set_xlim(low / room, high * room)
+    else:
+        room = 0.5 if not numeric else 0.08 * (high - low) or 0.5
+        axes.set_xlim(low - room, high + room)
     shown = values[:: 1 + len(values) // 9]
     text = lambda value: number(float(value)) if numeric else plain_text(_cut(value))
     axes.set_xticks([place[value] for value in shown], [text(value) for value in shown])
@@ -395,7 +407,7 @@ def _courses(axes: Axes, groups: Sequence[tuple[str, Sequence[History]]], unit: 
         band = over_steps(histories, "held_out")
         if not len(band.x):
             continue
-        axes.fill_between(band.x, band.low, band.high, color=color, alpha=0.13, linewidth=0)
+        _fill(axes, band, color)
         axes.plot(band.x, band.median, color=color, linestyle=line, linewidth=1.6, label=plain_text(label))
     _steps(axes, f"held-out loss, {unit}")
 

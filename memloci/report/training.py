@@ -214,6 +214,8 @@ def _table(fits: Sequence[Fit], chosen: Fit, found: Sequence[Diagnosis]) -> str:
         "bits_per_byte": "bits per byte",
         "seconds": "seconds",
     }
+    if chosen.run.training.loss == "mean-square":
+        del columns["err_mean_square"]  # it is the held-out loss
     columns = {key: text for key, text in columns.items() if any(key in fit.record for fit in fits)}
     heads = [*vary, "steps", *columns.values(), "ended", "diagnosis"]
     rows = [
