@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from memloci.arrays import LagPairs, PerHead, VisiblePairs
 from memloci.errors import BadInput
-from memloci.fast.gradients import einsum, linear, recall_own, recall_shared
+from memloci.fast.gradients import Map, einsum, recall_own, recall_shared
 from memloci.model.attention import Head
 from memloci.model.encodings import Lin, Rope
 from memloci.model.normalisation import whole_past
@@ -41,6 +41,7 @@ MICRO_BATCH = 4  # tuned: the scores of a micro-batch stay in cache
 
 Batch = Float[Array, "batch n d"]
 Outputs = Float[Array, "batch n outputs"]
+Tokens = Float[Array, "e batch n"]  # as columns: gradients.py says why
 Loss = Callable[[Any, Any], Array]
 
 
@@ -79,18 +80,18 @@ def loss_and_gradient(
     return value, pull_back(gradient)[0]
 
 
-def fold(model: Transformer, n: int) -> "Folded":
+def fold(model: Transformer, n: int) -> "Folded | Whole":
     """The same function of a batch of sequences of length n; differentiable in the model's arrays."""
     a = model.architecture
     foldable = a.norm == "none" and a.window is None and a.stride == 1 and model.positions is None
     if not foldable or n == 0:
-        return Folded((Whole(model),), None)
-    readouts = [None] * (a.layers - 1) + [model.W_U.T]
+        return Whole(model)
+    readouts = [None] * (a.layers - 1) + [model.W_U]
     if model.channels < max(a.key_dim, a.value_dim):
         first = First.of(model, n, readouts[0])
         rest = [Later.of(*pair, n) for pair in zip(model.layers[1:], readouts[1:], strict=True)]
     else:
-        first = Embed(model.W_E.T, model.b_E)
+        first = Embed(Map.of(model.W_E), model.b_E)
         rest = [Later.of(*pair, n) for pair in zip(model.layers, readouts, strict=True)]
     return Folded((first, *rest), model.b_U)
 
@@ -103,16 +104,6 @@ def _batch(model: Transformer, x: Any) -> Batch:
     return x
 
 
-class Folded(eqx.Module):
-    layers: tuple[Callable[[Any], Array], ...]
-    bias: Float[Array, " outputs"] | None
-
-    def __call__(self, x: Batch) -> Outputs:
-        for layer in self.layers:
-            x = layer(x)
-        return x if self.bias is None else x + self.bias[None, None, :]
-
-
 class Whole(eqx.Module):
     """A model that does not fold."""
 
@@ -122,109 +113,121 @@ class Whole(eqx.Module):
         return jax.vmap(self.model)(x)
 
 
+class Folded(eqx.Module):
+    layers: tuple[Callable[[Any], Array], ...]
+    bias: Float[Array, " outputs"]
+
+    def __call__(self, x: Batch) -> Outputs:
+        X = x.transpose(2, 0, 1)
+        for layer in self.layers:
+            X = layer(X)
+        return X.transpose(1, 2, 0) + self.bias[None, None, :]
+
+
 class Embed(eqx.Module):
-    W: Float[Array, "d D"]
+    W: Map
     b: Float[Array, " D"]
 
-    def __call__(self, x: Batch) -> Batch:
-        return linear(x, self.W) + self.b[None, None, :]
+    def __call__(self, x: Tokens) -> Tokens:
+        return self.W(x) + self.b[:, None, None]
 
 
 class First(eqx.Module):
     """The first layer, as maps of the features [x, 1, 1{t > 0} (softmax only), r^1, ..., r^H]."""
 
     attend: "Attend"
-    S: Float[Array, "features to"]  # to the stream or, in the last layer, the outputs
-    B: Float[Array, "features m"] | None
-    A: Float[Array, "m to"] | None
+    S: Map  # to the stream or, in the last layer, the outputs
+    B: Map | None
+    A: Map | None
 
     @classmethod
-    def of(cls, model: Transformer, n: int, readout: Float[Array, "D to"] | None) -> "First":
+    def of(cls, model: Transformer, n: int, readout: Float[Array, "to D"] | None) -> "First":
         block, heads = model.layers[0], model.layers[0].attention.heads
         E = jnp.concatenate([model.W_E, model.b_E[:, None]], axis=1)
-        attend = Attend.of(heads, E, n, folded=True)
-        M = einsum("hdv,hve->ehd", heads.W_O, einsum("hvd,de->hve", heads.W_V, E))
-        seen = M[-1].sum(axis=0, keepdims=True)
-        M = M[:-1] if attend.softmax else M
-        rows = [E.T, *([seen] if attend.softmax else []), M.reshape(-1, E.shape[0])]
-        S = jnp.concatenate(rows)
-        to = lambda W: W if readout is None else W @ readout
+        attend = Attend.of(heads, E, n)
+        M = einsum("hdv,hve->deh", heads.W_O, einsum("hvd,de->hve", heads.W_V, E))
+        seen = M[:, -1].sum(axis=1, keepdims=True)
+        M = M[:, :-1] if attend.softmax else M
+        parts = [E, *([seen] if attend.softmax else []), M.reshape(E.shape[0], -1)]
+        S = jnp.concatenate(parts, axis=1)
+        to = lambda W: Map.of(W if readout is None else readout @ W)
         if block.ffn is None:
             return cls(attend, to(S), None, None)
-        B = S @ block.ffn.B.T
-        one = model.channels
-        return cls(attend, to(S), B.at[one].add(block.ffn.c), to(block.ffn.A.T))
+        B = (block.ffn.B @ S).at[:, model.channels].add(block.ffn.c)
+        return cls(attend, to(S), Map.of(B), to(block.ffn.A))
 
-    def __call__(self, x: Batch) -> Batch:
-        ones = jnp.ones_like(x[:, :, :1])
-        tokens = jnp.concatenate([x, ones], axis=2)
+    def __call__(self, x: Tokens) -> Tokens:
+        ones = jnp.ones_like(x[:1])
+        tokens = jnp.concatenate([x, ones])
         features = [tokens]
         if self.attend.softmax:
-            features.append(ones.at[:, :1].set(0.0))
+            features.append(ones.at[:, :, 0].set(0.0))
         features.append(self.attend.shared(tokens, x if self.attend.softmax else tokens))
-        F = jnp.concatenate(features, axis=2)
-        X = linear(F, self.S)
-        if self.B is None or self.A is None:
-            return X
-        return X + linear(jax.nn.relu(linear(F, self.B)), self.A)
+        F = jnp.concatenate(features)
+        X = self.S(F)
+        return X if self.B is None or self.A is None else X + self.A(jax.nn.relu(self.B(F)))
 
 
 class Later(eqx.Module):
     attend: "Attend"
-    V: Float[Array, "D H d_v"]
-    O: Float[Array, "Hd_v D"]
-    B: Float[Array, "D m"] | None
+    O: Map
+    B: Map | None
     c: Float[Array, " m"] | None
-    A: Float[Array, "m to"] | None
-    readout: Float[Array, "D to"] | None  # in the last layer
+    A: Map | None
+    readout: Map | None  # in the last layer
 
     @classmethod
-    def of(cls, block: Block, readout: Float[Array, "D to"] | None, n: int) -> "Later":
+    def of(cls, block: Block, readout: Float[Array, "to D"] | None, n: int) -> "Later":
         heads, ffn = block.attention.heads, block.ffn
-        V, O = heads.W_V.transpose(2, 0, 1), heads.W_O.transpose(0, 2, 1)
-        attend = Attend.of(heads, None, n, folded=False)
-        B, c, A = (None, None, None) if ffn is None else (ffn.B.T, ffn.c, ffn.A.T)
-        if A is not None and readout is not None:
-            A = A @ readout
-        return cls(attend, V, O.reshape(-1, O.shape[2]), B, c, A, readout)
+        O = heads.W_O.transpose(1, 0, 2)
+        attend, O = Attend.of(heads, None, n), Map.of(O.reshape(O.shape[0], -1))
+        to = lambda W: Map.of(W if readout is None else readout @ W)
+        B, c, A = (None, None, None) if ffn is None else (Map.of(ffn.B), ffn.c, to(ffn.A))
+        return cls(attend, O, B, c, A, None if readout is None else Map.of(readout))
 
-    def __call__(self, X: Batch) -> Batch:
-        r = self.attend.own(X, self.V)
-        X = X + linear(r.transpose(0, 3, 1, 2).reshape(*X.shape[:2], -1), self.O)
-        out = X if self.readout is None else linear(X, self.readout)
+    def __call__(self, X: Tokens) -> Tokens:
+        return self.after(X, self.attend.own(X))
+
+    def after(self, X: Tokens, r: Float[Array, "H d_v batch n"]) -> Tokens:
+        """What follows, once the heads have recalled r."""
+        X = X + self.O(r.reshape(-1, *X.shape[1:]))
+        out = X if self.readout is None else self.readout(X)
         if self.B is None or self.c is None or self.A is None:
             return out
-        return out + linear(jax.nn.relu(linear(X, self.B) + self.c[None, None, :]), self.A)
+        return out + self.A(jax.nn.relu(self.B(X) + self.c[:, None, None]))
 
 
 class Attend(eqx.Module):
     """The heads of a layer, as maps of its tokens of e = d + 1 or D numbers. Pairs are [key, query]."""
 
     softmax: bool = eqx.field(static=True)
-    A: Float[Array, "J e H"] | None = None  # dp, folded
-    Q: Float[Array, "e H d_k"] | None = None  # dp otherwise
-    K: Float[Array, "e H d_k"] | None = None
-    theta: Float[Array, "H n f"] | None = None  # dp with rope
+    sizes: tuple[tuple[int, int], ...] = eqx.field(static=True)  # (H, k) of the maps that `own` stacks
+    own_maps: Map | None = None  # W_Q, W_K (dp) and W_V (not folded), those of a kind head by head
+    A: Map | None = None  # dp, folded: the rows A^h_j, heads within features
     table: Float[Array, "H n n"] | Float[Array, "n nH"] | None = None  # dp: the position part
     scale: PerHead | None = None  # dp, infinite: 1 / normaliser
     p: PerHead | None = None  # dp with lin under softmax: has the table's gradient
-    w: Float[Array, "e H"] | None = None  # tmx and tmx-mul
+    theta: Float[Array, "H n f"] | None = None  # dp with rope
+    w: Map | None = None  # tmx and tmx-mul
     phi: Float[Array, "H n n"] | None = None  # tmx-mul
     kernel: Float[Array, "H n n"] | None = None  # dpf and tmx: the weights, up to tmx's gate
 
     @classmethod
-    def of(cls, heads: Head, E: Float[Array, "D e"] | None, n: int, folded: bool) -> "Attend":
+    def of(cls, heads: Head, E: Float[Array, "D e"] | None, n: int) -> "Attend":
+        """With E the tokens are [x, 1], and `shared` is to be called; else `own`."""
         softmax = heads.normalisation.name == "softmax"
         z, visible = heads.past.pairs(n)
         on_tokens = lambda W: W if E is None else W @ E  # (..., D) -> (..., e)
         score, dtype = heads.score, heads.W_V.dtype
-        if isinstance(score, TmxMul):
-            phi = eqx.filter_vmap(lambda head: head.encoding.phi(z.T, dtype))(heads)
-            return cls(softmax, w=on_tokens(score.w).T, phi=phi)
+        values = [heads.W_V] if E is None else []
         if not isinstance(score, DotProduct):
+            w = Map.of(on_tokens(score.w)) if isinstance(score, Tmx | TmxMul) else None
+            if isinstance(score, TmxMul):
+                phi = eqx.filter_vmap(lambda head: head.encoding.phi(z.T, dtype))(heads)
+                return cls(softmax, *_stacked(values), w=w, phi=phi)
             kernel = eqx.filter_vmap(lambda head: _kernel(head, z, visible).T)(heads)
-            return cls(softmax, w=on_tokens(score.w).T if isinstance(score, Tmx) else None, kernel=kernel)
-        Q, K = (on_tokens(W).transpose(2, 0, 1) for W in (score.W_Q, score.W_K))
+            return cls(softmax, *_stacked(values), w=w, kernel=kernel)
+        Q, K = on_tokens(score.W_Q), on_tokens(score.W_K)
         table, scale = eqx.filter_vmap(lambda head: _table(head, z, visible))(heads)
         p = None
         if softmax and isinstance(heads.encoding, Lin):
@@ -233,51 +236,61 @@ class Attend(eqx.Module):
         if isinstance(heads.encoding, Rope):
             t = jnp.arange(n, dtype=jnp.int32)
             theta = jax.vmap(lambda turns: angles(turns, t, dtype))(heads.encoding.turns)
-            return cls(softmax, Q=Q, K=K, theta=theta, table=table, **common)
-        if not folded:
-            return cls(softmax, Q=Q, K=K, table=table, **common)
-        A = einsum("ehk,jhk->jeh", Q, K[:-1] if softmax else K)
-        return cls(softmax, A=A, table=table.transpose(1, 2, 0).reshape(n, -1), **common)
+            return cls(softmax, *_stacked([Q, K, *values]), table=table, theta=theta, **common)
+        if E is None:
+            return cls(softmax, *_stacked([Q, K, *values]), table=table, **common)
+        A = einsum("hke,hkj->jhe", Q, K[:, :, :-1] if softmax else K)
+        A = Map.of(A.reshape(-1, A.shape[2]))
+        return cls(softmax, (), A=A, table=table.transpose(1, 2, 0).reshape(n, -1), **common)
 
-    def shared(self, tokens: Batch, u: Float[Array, "batch n J"]) -> Float[Array, "batch n JH"]:
+    def shared(self, tokens: Tokens, u: Float[Array, "J batch n"]) -> Float[Array, "JH batch n"]:
         """What the heads recall if all have the values `u`; the features of a head are H apart."""
         if self.A is not None:
-            assert self.table is not None
-            q = tuple(linear(tokens, A).reshape(tokens.shape[0], -1) for A in self.A)
-            size = jnp.abs(tokens).max(axis=(0, 1))
-            bound = einsum("jeh,e,j->h", jnp.abs(self.A), size, size[: u.shape[2]]).max()
-            r: Any = recall_shared(self.softmax, q, u, self.table, self.p, lax.stop_gradient(bound))
-            r = [a.reshape(*tokens.shape[:2], -1) for a in r]
-            return jnp.concatenate([self._scaled(a, 2) for a in r], axis=2)
-        if self.kernel is not None:
-            r = einsum("hst,bsj->btjh", self.kernel, u)
-            r = r if self.w is None else r * jnp.exp(linear(tokens, self.w))[:, :, None, :]
+            r = self._dot_shared(self.A, tokens, u)
+        elif self.kernel is not None:
+            r = einsum("hst,jbs->jhbt", self.kernel, u)
+            r = r if self.w is None else r * jnp.exp(self.w(tokens))[None]
         elif self.phi is not None:
-            r = einsum("bhst,bsj->btjh", self._multiplied(tokens), u)
+            r = einsum("hbst,jbs->jhbt", self._multiplied(tokens), u)
         else:  # rope: own keys
-            H = self.table.shape[0] if self.table is not None else 1
-            v = jnp.broadcast_to(u.swapaxes(1, 2)[:, None], (u.shape[0], H, u.shape[2], u.shape[1]))
-            q, k = _per_head(tokens, self.Q, self.K)
-            r = self._dot(q, k, v).transpose(0, 3, 2, 1)
-        return r.reshape(*u.shape[:2], -1)
+            q, k = self._per_head(tokens)
+            r = self._dot(q, k, jnp.broadcast_to(u[None], (q.shape[0], *u.shape))).swapaxes(0, 1)
+        return r.reshape(-1, *u.shape[1:])
 
-    def own(self, tokens: Batch, V: Float[Array, "D H d_v"]) -> Float[Array, "batch H d_v n"]:
-        """What the heads recall of values of their own, V applied to the tokens."""
-        if self.Q is not None:
-            q, k, v = _per_head(tokens, self.Q, self.K, V)
-            return self._dot(q, k, v)
-        (v,) = _per_head(tokens, V)
+    def own(self, tokens: Tokens) -> Float[Array, "H d_v batch n"]:
+        """What the heads recall of values of their own."""
+        if self.table is not None:
+            return self._dot(*self._per_head(tokens))
+        (v,) = self._per_head(tokens)
         if self.kernel is None:
-            return einsum("bhst,bhjs->bhjt", self._multiplied(tokens), v)
-        r = einsum("hst,bhjs->bhjt", self.kernel, v)
-        return r if self.w is None else r * jnp.exp(self._gates(tokens))[:, :, None, :]
+            return einsum("hbst,hjbs->hjbt", self._multiplied(tokens), v)
+        r = einsum("hst,hjbs->hjbt", self.kernel, v)
+        return r if self.w is None else r * jnp.exp(self.w(tokens))[:, None]
 
-    def _dot(self, q: Array, k: Array, v: Array) -> Array:
+    def _per_head(self, tokens: Tokens) -> list[Float[Array, "H k batch n"]]:
+        """All maps of the tokens as one product, then apart."""
+        assert self.own_maps is not None
+        parts = jnp.split(self.own_maps(tokens), np.cumsum([H * k for H, k in self.sizes])[:-1])
+        return [part.reshape(*size, *tokens.shape[1:]) for part, size in zip(parts, self.sizes, strict=True)]
+
+    def _dot_shared(self, A: Map, tokens: Tokens, u: Tokens) -> Float[Array, "J H batch n"]:
+        assert self.table is not None
+        J, batch, n = u.shape
+        q = A(tokens).reshape(J, -1, batch, n).transpose(0, 2, 3, 1).reshape(J, batch, -1)
+        size = jnp.abs(tokens).max(axis=(1, 2))
+        bound = einsum("jhe,e,j->h", jnp.abs(A.W).reshape(J, -1, len(size)), size, size[:J]).max()
+        r: Any = recall_shared(
+            self.softmax, tuple(q), u.transpose(1, 2, 0), self.table, self.p, lax.stop_gradient(bound)
+        )
+        return self._scaled(jnp.stack(r).reshape(J, batch, n, -1).transpose(0, 3, 1, 2), 1)
+
+    def _dot(self, q: Array, k: Array, v: Array) -> Float[Array, "H d_v batch n"]:
         assert self.table is not None
         if self.theta is not None:
-            turn = jax.vmap(jax.vmap(lambda x, theta: rotate(x.T, theta).T), in_axes=(0, None))
+            one = lambda x, theta: rotate(x.T, theta).T  # (d_k, n), (n, f)
+            turn = jax.vmap(jax.vmap(one, in_axes=(1, None), out_axes=1))
             q, k = turn(q, self.theta), turn(k, self.theta)
-        return self._scaled(recall_own(self.softmax, q, k, v, self.table, self.p), 1)
+        return self._scaled(recall_own(self.softmax, q, k, v, self.table, self.p), 0)
 
     def _scaled(self, r: Array, axis: int) -> Array:
         """`axis` is that of the heads."""
@@ -285,24 +298,15 @@ class Attend(eqx.Module):
             return r
         return r * self.scale.reshape([-1 if i == axis else 1 for i in range(r.ndim)])
 
-    def _multiplied(self, tokens: Batch) -> Float[Array, "batch H n n"]:
-        assert self.phi is not None
-        return _weights(self._gates(tokens)[:, :, None, :] * self.phi[None], self.softmax)
-
-    def _gates(self, tokens: Batch) -> Float[Array, "batch H n"]:
-        """<w, x_t>."""
-        assert self.w is not None
-        return linear(tokens, self.w).swapaxes(1, 2)
+    def _multiplied(self, tokens: Tokens) -> Float[Array, "H batch n n"]:
+        assert self.phi is not None and self.w is not None
+        return _weights(self.w(tokens)[:, :, None, :] * self.phi[:, None], self.softmax)
 
 
-def _per_head(X: Batch, *Ws: Any) -> list[Float[Array, "batch H k n"]]:
-    """Several (e, H, k) maps of the same tokens, as one product."""
-    rows = linear(X, jnp.concatenate([W.reshape(W.shape[0], -1) for W in Ws], axis=1))
-    parts = jnp.split(rows, np.cumsum([W[0].size for W in Ws])[:-1], axis=2)
-    return [
-        part.reshape(*X.shape[:2], *W.shape[1:]).transpose(0, 2, 3, 1)
-        for part, W in zip(parts, Ws, strict=True)
-    ]
+def _stacked(Ws: list[Float[Array, "H k e"]]) -> tuple[tuple[tuple[int, int], ...], Map | None]:
+    """(H, k) of each, and all as one map."""
+    sizes = tuple((W.shape[0], W.shape[1]) for W in Ws)
+    return sizes, Map.of(jnp.concatenate([W.reshape(-1, W.shape[2]) for W in Ws])) if Ws else None
 
 
 def _kernel(head: Head, z: LagPairs, visible: VisiblePairs) -> Float[Array, "n n"]:
@@ -326,7 +330,7 @@ def _table(head: Head, z: LagPairs, visible: VisiblePairs) -> tuple[Float[Array,
     return jnp.where(visible, position, -jnp.inf).T, scale
 
 
-def _weights(logits: Float[Array, "batch H n n"], softmax: bool) -> Float[Array, "batch H n n"]:
+def _weights(logits: Float[Array, "H batch n n"], softmax: bool) -> Float[Array, "H batch n n"]:
     """From [key, query] logits to weights; 0 where s >= t."""
     n = logits.shape[3]
     visible = jnp.asarray(np.triu(np.ones((n, n), bool), 1))[None, None]

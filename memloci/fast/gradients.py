@@ -1,6 +1,7 @@
 """Linear maps and attention over a batch, each with the gradient that is fast on a CPU.
 
-    linear   Y = X W;  the gradient of W is one product contracting the rows of both factors, narrow one first
+    linear   Y = W X,  X' = W^T Y',  W' = Y' X^T   with a column for every token: all three are then fast, while
+             with a row for every token W' is twice as slow
     recall   r_t = sum_{s<t} a(t, s) v_s,   a = softmax over s of  <q_t, k_s> + table(s, t),  or exp of it
 
 Scores are kept [key, query], so a softmax runs over a major axis and all loops along queries. In `recall_shared`
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,26 +39,42 @@ Columns = Float[Array, "batch nH"]  # a number per (query, head)
 einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
 
 
+class Map(eqx.Module):
+    """A matrix, and a copy of its transpose for the gradient of X: a product that must transpose is slow."""
+
+    W: Float[Array, "o i"]
+    T: Float[Array, "i o"]
+
+    @classmethod
+    def of(cls, W: Float[Array, "o i"]) -> "Map":
+        return cls(W, lax.stop_gradient(W).T)
+
+    def __call__(self, X: Float[Array, "i *tokens"]) -> Float[Array, "o *tokens"]:
+        return linear(self.W, self.T, X)
+
+
 @jax.custom_vjp
-def linear(X: Float[Array, "*rows i"], W: Float[Array, "i o"]) -> Float[Array, "*rows o"]:
-    return _product(X.reshape(-1, X.shape[-1]), W, (1, 0)).reshape(*X.shape[:-1], W.shape[1])
+def linear(
+    W: Float[Array, "o i"], T: Float[Array, "i o"], X: Float[Array, "i *tokens"]
+) -> Float[Array, "o *tokens"]:
+    return _product(W, _flat(X), (1, 0)).reshape(W.shape[0], *X.shape[1:])
 
 
-def _linear_forward(X, W):
-    return linear(X, W), (X, W)
+def _linear_forward(W, T, X):
+    return linear(W, T, X), (T, X)
 
 
 def _linear_backward(kept, Y_):
-    X, W = kept
-    rows = Y_.reshape(-1, Y_.shape[-1])
-    X_ = _product(rows, W, (1, 1)).reshape(X.shape)
-    X = X.reshape(-1, X.shape[-1])
-    if W.shape[0] <= W.shape[1]:
-        return X_, _product(X, rows, (0, 0))
-    return X_, _product(rows, X, (0, 0)).T  # tuned: the narrow factor first, up to twice as fast
+    T, X = kept
+    Y_ = _flat(Y_)
+    return _product(Y_, _flat(X), (1, 1)), jnp.zeros_like(T), _product(T, Y_, (1, 0)).reshape(X.shape)
 
 
 linear.defvjp(_linear_forward, _linear_backward)
+
+
+def _flat(X: Float[Array, "i *tokens"]) -> Float[Array, "i columns"]:
+    return X.reshape(X.shape[0], -1)
 
 
 def _product(A: Array, B: Array, axes: tuple[int, int]) -> Array:
@@ -82,6 +100,7 @@ def recall_shared(
 def _shared_forward(softmax, q, u, table, p, bound):
     n, J = u.shape[1:]
     H = table.shape[1] // n
+    q = _apart(q[0][0, 0] == q[0][0, 0], q)
     logits = lambda hi, own: _products([a[:, own] for a in q], u[:, :hi]) + table[None, :hi, own]
     shift, v = None, u
     if softmax:
@@ -131,30 +150,30 @@ recall_shared.defvjp(_shared_forward, _shared_backward)
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def recall_own(
     softmax: bool,
-    q: Float[Array, "batch H d_k n"],
-    k: Float[Array, "batch H d_k n"],
-    v: Float[Array, "batch H d_v n"],
+    q: Float[Array, "H d_k batch n"],
+    k: Float[Array, "H d_k batch n"],
+    v: Float[Array, "H d_v batch n"],
     table: Float[Array, "H n n"],
     p: PerHead | None,
-) -> Float[Array, "batch H d_v n"]:
+) -> Float[Array, "H d_v batch n"]:
     """What each head recalls, from keys and values of its own."""
     return _own_forward(softmax, q, k, v, table, p)[0]
 
 
 def _own_forward(softmax, q, k, v, table, p):
     q, k, v = _apart(q[0, 0, 0, 0] == q[0, 0, 0, 0], (q, k, v))
-    logits = lambda: _own_products(q, k) + table[None]
+    logits = lambda: _own_products(q, k) + table[:, None]
     if not softmax:
         weights = jnp.exp(logits())
-        r = einsum("bhjs,bhst->bhjt", v, weights)
+        r = _recalled(v, weights)
         return r, (q, k, v, table, p, weights, r, None)
-    squares = lambda k: sum(k[:, :, j] ** 2 for j in range(k.shape[2]))
+    squares = lambda k: sum(k[:, j] ** 2 for j in range(k.shape[1]))
     bound = jnp.sqrt(jnp.max(squares(q)) * jnp.max(squares(k)))
-    shift = _shift(bound, q[:, :, 0], lambda: logits().max(axis=2))
+    shift = _shift(bound, q[:, 0], lambda: logits().max(axis=2))
     weights = jnp.exp(logits() - shift[:, :, None])
-    sums = einsum("bhjs,bhst->bhjt", jnp.concatenate([v, jnp.ones_like(v[:, :, :1])], axis=2), weights)
-    inverse = 1 / jnp.where(sums[:, :, -1:] > 0, sums[:, :, -1:], 1.0)
-    r = sums[:, :, :-1] * inverse
+    sums = _recalled(jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1), weights)
+    inverse = 1 / jnp.where(sums[:, -1:] > 0, sums[:, -1:], 1.0)
+    r = sums[:, :-1] * inverse
     return r, (q, k, v, table, p, weights, r, inverse)
 
 
@@ -163,19 +182,29 @@ def _own_backward(softmax, kept, r_):
     mean = None
     if softmax:
         r_ = r_ * inverse
-        mean = sum(r_[:, :, j] * r[:, :, j] for j in range(r.shape[2]))
+        mean = sum(r_[:, j] * r[:, j] for j in range(r.shape[1]))
     r_, mean = _apart(r[0, 0, 0, 0] == r[0, 0, 0, 0], (r_, mean))
     a_ = _own_products(r_, v)
     x_ = weights * (a_ if mean is None else a_ - mean[:, :, None])
-    q_ = einsum("bhjs,bhst->bhjt", k if p is None else _placed(k, 3, 2), x_)
-    p_ = None if p is None else q_[:, :, -1].sum(axis=(0, 2))
-    table_ = x_.sum(axis=0) if p is None else jnp.zeros_like(table)
-    k_ = einsum("bhst,bhjt->bhsj", x_, q).swapaxes(2, 3)  # tuned: this order of the product, then a copy
-    v_ = einsum("bhst,bhjt->bhsj", weights, r_).swapaxes(2, 3)
-    return q_[:, :, : k.shape[2]], k_, v_, table_, p_
+    q_ = _recalled(k if p is None else _placed(k, 3, 1), x_)
+    p_ = None if p is None else q_[:, -1].sum(axis=(1, 2))
+    table_ = x_.sum(axis=1) if p is None else jnp.zeros_like(table)
+    k_ = einsum("hbst,hjbt->hbsj", x_, q).transpose(
+        0, 3, 1, 2
+    )  # tuned: this order of the product, then a copy
+    v_ = einsum("hbst,hjbt->hbsj", weights, r_).transpose(0, 3, 1, 2)
+    return q_[:, : k.shape[1]], k_, v_, table_, p_
 
 
 recall_own.defvjp(_own_forward, _own_backward)
+
+
+def _recalled(
+    v: Float[Array, "H j batch n"], weights: Float[Array, "H batch n n"]
+) -> Float[Array, "H j batch n"]:
+    return einsum("hjbs,hbst->hbjt", v, weights).swapaxes(
+        1, 2
+    )  # tuned: else it is the weights that are copied
 
 
 def _blocks(n: int, H: int) -> list[tuple[int, int]]:
@@ -198,11 +227,11 @@ def _products(a: Sequence[Columns], u: Float[Array, "batch s J"]) -> Float[Array
 
 
 def _own_products(
-    q: Float[Array, "batch H j n"], k: Float[Array, "batch H j n"]
-) -> Float[Array, "batch H n n"]:
-    if k.shape[2] > UNROLLED:
-        return einsum("bhjs,bhjt->bhst", k, q)
-    return sum(q[:, :, j, None, :] * k[:, :, j, :, None] for j in range(k.shape[2]))  # pyright: ignore[reportReturnType]
+    q: Float[Array, "H j batch n"], k: Float[Array, "H j batch n"]
+) -> Float[Array, "H batch n n"]:
+    if k.shape[1] > UNROLLED:
+        return einsum("hjbs,hjbt->hbst", k, q)
+    return sum(q[:, j, :, None, :] * k[:, j, :, :, None] for j in range(k.shape[1]))  # pyright: ignore[reportReturnType]
 
 
 def _total(rows: Float[Array, "rows H"]) -> PerHead:
