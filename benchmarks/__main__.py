@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.table import Table
 
-ALL = ("startup", "compile", "adaptive", "attention", "streaming", "recall", "training")
+ALL = ("startup", "compile", "adaptive", "attention", "streaming", "recall", "training", "profile")
 
 
 def show(table: Table) -> RichTable:
