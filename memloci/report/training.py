@@ -70,7 +70,8 @@ def training_html(fits: Sequence[Fit]) -> str:
     title = data_title(run) if data else task_title(run.record)
     found = [diagnose(fit.run, fit.record) for fit in fits]
     histories = [fit.history for fit in fits]
-    sections = [_reasons(found)]
+    of_best = found[list(fits).index(chosen)]
+    sections = [_reasons([of_best, *(one for one in found if one is not of_best)])]
     if not data:
         sections.append(memory_section(run.record))
     sections.append(_losses(histories, run))
@@ -85,7 +86,7 @@ def training_html(fits: Sequence[Fit]) -> str:
     head = f"""<header>
 <p class="kicker">memloci training report · {escape(str(run.task.get("kind")))} {"data" if data else "memory"}</p>
 <h1>{escape(title)}</h1>
-{_verdict(fits, chosen, found[list(fits).index(chosen)])}
+{_verdict(fits, chosen, of_best)}
 {_tiles(fits, chosen)}
 </header>"""
     cards = "\n".join(section for section in sections if section)
@@ -151,7 +152,7 @@ def _tiles(fits: Sequence[Fit], chosen: Fit) -> str:
 
 
 def _reasons(found: Sequence[Diagnosis]) -> str:
-    """Every diagnosis once, with how many runs have it and what it rests on."""
+    """Every diagnosis once, with how many runs have it and what it rests on; the best run comes first."""
     counts = Counter(one.name for one in found)
     parts = []
     for name, count in counts.most_common():

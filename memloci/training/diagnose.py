@@ -624,7 +624,7 @@ def _unknown(case: Case, thorough: bool) -> Diagnosis:
     return Diagnosis(
         UNKNOWN,
         f"The largest error seen is {case.err_sup:.3g}. Nothing proved excludes that this architecture learns the "
-        f"task, and no weights of its sizes are known that do.{looked}",
+        f"task, and no weights of its sizes were found that do.{looked}",
         {"err_sup": case.err_sup, "tolerance": case.tolerance},
     )
 
