@@ -4,8 +4,8 @@
 
 All that tells runs of one program apart (rates, seeds, starting weights, ...) is an argument, so a grid shares
 the compilation. Weights are one flat vector: the optimiser is then a handful of operations, quick to compile.
-Several models are trained in one call, one after the other on a CPU, where each fills the cache by itself, and side by
-side elsewhere. The batch of step t depends on the run's seed and t alone: training can stop anywhere and go on.
+Several models take turns on a CPU, where one alone fills the cache, and go side by side elsewhere. The batch of step t
+depends on the run's seed and t alone: training can stop anywhere and go on.
 """
 
 import time
@@ -27,6 +27,7 @@ from memloci.training.attack import attack
 from memloci.training.cache import keep_programs
 from memloci.training.data import AbstractSource, FromTask, make_source
 from memloci.training.losses import LOSSES
+from memloci.training.slopes import bounded, freed
 from memloci.training.spec import GENERATOR, Run
 from memloci.training.start import first_model
 
@@ -73,13 +74,13 @@ class Program:
         model = first_model(run, self.source.channels, self.source.outputs)
         require_precision(model.architecture.precision)
         self.architecture = model.architecture
-        arrays, self.rest = eqx.partition(model, eqx.is_inexact_array)
+        arrays, self.rest = eqx.partition(freed(model), eqx.is_inexact_array)
         flat, self.unravel = ravel_pytree(arrays)
         self.dtype, self.size = flat.dtype, flat.size
         self.loss = LOSSES[run.training.loss]
         self.shares_data = not (isinstance(self.source, FromTask) and run.training.samples is not None)
         self.compile_seconds = 0.0
-        self._advance: dict[int, Any] = {}
+        self._compiled: dict[tuple[int, ...], Any] = {}
 
     @cached_property
     def held_out(self) -> Any:
@@ -90,11 +91,11 @@ class Program:
         return self.source.data(0) if self.shares_data else ()
 
     def model(self, w: Any) -> Transformer:
-        return eqx.combine(self.unravel(jnp.asarray(w)), self.rest)
+        return bounded(eqx.combine(self.unravel(jnp.asarray(w)), self.rest))
 
     def start(self, run: Run) -> State:
         model = first_model(run, self.source.channels, self.source.outputs)
-        w = ravel_pytree(eqx.filter(model, eqx.is_inexact_array))[0]
+        w = ravel_pytree(eqx.filter(freed(model), eqx.is_inexact_array))[0]
         return State(w, ADAM.init(w), np.int32(0), np.int32(NEVER))
 
     def numbers(self, run: Run) -> Numbers:
@@ -114,26 +115,27 @@ class Program:
 
     def advance(
         self, states: Sequence[State], numbers: Sequence[Numbers], data: Sequence[Any], counts: Sequence[int]
-    ) -> tuple[list[State], list[Report]]:
-        """`counts` steps of each model, and its evaluation."""
-        together = stack(list(zip(states, numbers, data, np.asarray(counts, "int32"), strict=True)))
-        compiled = self._compiled(len(states), together)
-        states, reports = compiled(*together, self.shared_data, self.held_out)
-        return unstack(states, len(counts)), unstack(reports, len(counts))
+    ) -> tuple[list[State], list[Report | None]]:
+        """`counts` steps of each model, and its evaluation; none after no steps."""
+        each = list(zip(states, numbers, data, np.asarray(counts, "int32"), strict=True))
+        if jax.default_backend() == "cpu":
+            one = lambda part: self._call(self._one, part) if part[3] else (part[0], None)
+            moved = [jax.tree.map(np.asarray, one(part)) for part in each]
+        else:
+            all_of_them = jax.vmap(self._one, in_axes=(0, 0, 0, 0, None, None))
+            moved = unstack(self._call(all_of_them, stack(each)), len(each))
+        return [state for state, _ in moved], [report for _, report in moved]
 
-    def _compiled(self, models: int, arguments: Any) -> Any:
-        if models not in self._advance:
+    def _call(self, function: Any, arguments: Any) -> Any:
+        """Compiled once per number of models, which on a CPU is always one."""
+        arguments = (*arguments, self.shared_data, self.held_out)
+        shape = np.shape(arguments[3])
+        if shape not in self._compiled:
             began = time.perf_counter()
-            jitted: Any = jax.jit(self._all)
-            lowered = jitted.lower(*arguments, self.shared_data, self.held_out)
-            self._advance[models] = lowered.compile(compiler_options=_options())
+            lowered: Any = jax.jit(function).lower(*arguments)
+            self._compiled[shape] = lowered.compile(compiler_options=_options())
             self.compile_seconds += time.perf_counter() - began
-        return self._advance[models]
-
-    def _all(self, states: Any, numbers: Any, own: Any, counts: Any, shared: Any, held_out: Any) -> Any:
-        one = lambda part: self._one(part[0], part[1], part[2], part[3], shared, held_out)
-        each = (states, numbers, own, counts)
-        return jax.lax.map(one, each) if jax.default_backend() == "cpu" else jax.vmap(one)(each)
+        return self._compiled[shape](*arguments)
 
     def _one(self, state: State, numbers: Numbers, own: Any, count: Any, shared: Any, held_out: Any) -> Any:
         key, data = jax.random.wrap_key_data(numbers.key, impl=GENERATOR), shared if self.shares_data else own
@@ -141,11 +143,13 @@ class Program:
         def step(_: Any, carried: Any) -> Any:
             state, total = carried
             x, y = self.source.batch(jr.fold_in(key, state.step), data)
-            loss, gradient = loss_and_gradient(self.model(state.w), x, y, self.loss)
-            slopes = ravel_pytree(eqx.filter(gradient, eqx.is_inexact_array))[0]
+            model, pull_back = eqx.filter_vjp(self.model, state.w)
+            loss, gradient = loss_and_gradient(model, x, y, self.loss)
+            (slopes,) = pull_back(gradient)
             size = jnp.sqrt(jnp.sum(jnp.square(slopes)))
             slopes = slopes * jnp.minimum(1.0, numbers.clip / jnp.maximum(size, jnp.finfo(size.dtype).tiny))
-            change, moments = ADAM.update(slopes, state.moments)
+            with jax.numpy_dtype_promotion("standard"):  # Optax raises a float to a whole number
+                change, moments = ADAM.update(slopes, state.moments)
             w = state.w - _rate(numbers, state.step) * (change + numbers.decay * state.w)
             bad = ~jnp.isfinite(loss) & (state.diverged == NEVER)
             diverged = jnp.where(bad, state.step, state.diverged)
