@@ -363,6 +363,10 @@ def sweep(
         bool, typer.Option("--dry-run", help="Say what would run and how long it may take; start nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="However many runs there are.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="The page to write.", show_default="NAME.html beside the store"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """A grid of trainings; started again it goes on, and nothing is trained twice."""
@@ -384,17 +388,28 @@ def sweep(
     except KeyboardInterrupt:
         print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
         raise typer.Exit(FAILED) from None
+    page = report or store.with_name(f"{asked.name}.html")
+    _write_report(asked.name, runs, page)
     if as_json:
         impossible = [each.to_dict() for each in asked.impossible]
-        told = {"sweep": asked.name, "store": str(store), "runs": len(runs), **runs.counts()}
+        told = {"sweep": asked.name, "store": str(store), "report": str(page)}
+        told |= {"runs": len(runs), **runs.counts()}
         _print_json({**told, "failures": run_tables.failures(runs), "impossible": impossible})
     else:
         _print(run_tables.sweep_text(asked.name, runs, asked.impossible))
         _write(
             f"memloci runs --store {shlex.quote(str(store))} --sweep {shlex.quote(asked.name)} shows them\n"
         )
+        _write(f"wrote {page}\n")
     if runs.counts()["failed"]:
         raise typer.Exit(FAILED)
+
+
+def _write_report(name: str, runs: Any, page: Path) -> None:
+    from memloci.model.files import replace_together
+    from memloci.report.sweeps import sweep_html
+
+    replace_together(page.parent, {page.name: sweep_html(name, runs.whole()).encode()})
 
 
 def _ask_about(count: int) -> None:
@@ -425,10 +440,13 @@ def runs(
     export: Annotated[
         Path | None, typer.Option("--export", help="Write them to a .csv, .jsonl or .parquet file.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a page about them.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most lines to show.", min=1)] = 50,
     as_json: Json = False,
 ) -> None:
-    """List, filter, compare and export the runs of a store."""
+    """List, filter, compare, export and report the runs of a store."""
     from memloci.report import run_tables
     from memloci.sweeps.runs import Runs
 
@@ -439,6 +457,8 @@ def runs(
     found = found.where(*(where or ()), *([f"status={status}"] if status else ()))
     if export is not None:
         found.export(export)
+    if report is not None:
+        _write_report(sweep or store.name, found, report)
     lines = found.compare(*by, measure=measure) if by else None
     if as_json:
         _print_json(list(found) if lines is None else lines)

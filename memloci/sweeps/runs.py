@@ -71,6 +71,13 @@ class Runs(Sequence[Row]):
         with Store(self.store, create=False) as store:
             return store.history(key)
 
+    def whole(self) -> list[Row]:
+        """Every run as it is stored, curves included: {"config", "record", "history", "error"}."""
+        chosen = {row["key"] for row in self.rows}
+        with Store(self.store, create=False) as store:
+            stored = [row for row in store.rows() if row["key"] in chosen]
+            return [{**row, "history": store.history(row["key"])} for row in stored]
+
     def weights(self, key: str) -> bytes:
         """The weights of a run as safetensors; empty if it has none."""
         with Store(self.store, create=False) as store:

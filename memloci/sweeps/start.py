@@ -24,7 +24,7 @@ from memloci.training.spec import Run
 # Where runs are trained: modules with run(job, workers, progress).
 ENGINES = {"local": "memloci.sweeps.local"}
 EXECUTE = ENGINE
-# The rule for what was never run: tuned on two cores, and rough.
+# The rule for what was never run; rough, and not fitted to any machine.
 OPERATIONS = 4e9  # a second, of one worker
 COMPILATION = 10.0  # seconds a program
 

@@ -70,7 +70,7 @@ def execute(
     """Train runs that share a program; `states` are checkpoints to go on from, `keep` sees every chunk."""
     if not runs or len({run.program for run in runs}) > 1:
         raise BadInput("a group of runs to train together must share one program")
-    program = program or Program(runs[0])
+    program = program or _program(runs[0])
     states = states or {}
     courses = [_begin(program, run, states.get(run.key)) for run in runs]
     numbers, data = [program.numbers(run) for run in runs], [program.own_data(run) for run in runs]
@@ -89,6 +89,17 @@ def execute(
             keep(Snapshot(runs, courses))
     worst = program.err_adversarial([course.state for course in courses])
     return [_outcome(program, *each) for each in zip(runs, courses, worst, strict=True)]
+
+
+_latest: dict[str, Program] = {}
+
+
+def _program(run: Run) -> Program:
+    """The last one is kept: a sweep asks for the same program many times in a row."""
+    if run.program not in _latest:
+        _latest.clear()
+        _latest[run.program] = Program(run)
+    return _latest[run.program]
 
 
 def ended(training: Training, course: Course) -> bool:
