@@ -64,7 +64,7 @@ def tracker(name: str | None, out: Path | None) -> Callable[[Sequence[Fit]], Non
     if out is None:
         raise BadInput("--track: needs --out, the directory to write to")
     try:
-        from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
+        from tensorboardX import SummaryWriter
     except ImportError:
         raise BadInput('--track tensorboard: needs the extra: pip install "memloci[track]"') from None
 
