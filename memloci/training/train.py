@@ -71,7 +71,7 @@ def train(
     if key is not None:
         import jax.random as jr
 
-        settings["seed"] = int(jr.bits(key))
+        settings["seed"] = int(jr.bits(key, dtype="uint32"))
     described, arrays = describe_task(task)
     run = Run(task=described, architecture=architecture, training=settings)
     return train_together([run], out=out, resume=resume, progress=progress, arrays=arrays)[0]

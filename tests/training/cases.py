@@ -4,9 +4,9 @@ from typing import Any
 
 from memloci.training.spec import Run
 
-TASK = {"kind": "fixed", "lags": [1, 3], "readout": "x1 - 0.5 * x2"}
-SIZES = {"layers": 1, "heads": 2, "width": 8, "dim": 8, "key_dim": 4, "value_dim": 4}
-SETTINGS = {"steps": 30, "batch": 8, "length": 12, "evaluate_every": 10, "held_out": 16}
+TASK: dict[str, Any] = {"kind": "fixed", "lags": [1, 3], "readout": "x1 - 0.5 * x2"}
+SIZES: dict[str, Any] = {"layers": 1, "heads": 2, "width": 8, "dim": 8, "key_dim": 4, "value_dim": 4}
+SETTINGS: dict[str, Any] = {"steps": 30, "batch": 8, "length": 12, "evaluate_every": 10, "held_out": 16}
 
 
 def small_run(task: Any = None, architecture: dict[str, Any] | None = None, **training: Any) -> Run:
