@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, Protocol
 
 from memloci.sweeps.store import Counts, Store, StoreTrouble
 from memloci.sweeps.worker import BAD_STORE, DONE, Job
@@ -52,13 +52,23 @@ def run(job: Job, workers: int | None = None, progress: Progress = lambda text, 
     workers = workers or os.cpu_count() or 1
     with Store(job.store) as store, Crew(replace(job, workers=workers), store) as crew:
         try:
-            _look_on(job, store, crew, progress)
+            look_on(job, store, crew, progress)
         except KeyboardInterrupt:
             progress("stopping, checkpoints are kept; Ctrl-C again stops at once", 0.0)
             raise
 
 
-def _look_on(job: Job, store: Store, crew: "Crew", progress: Progress) -> None:
+class Team(Protocol):
+    """Those who train for one driver, wherever they are."""
+
+    @property
+    def owners(self) -> set[str]: ...  # known to live
+    def bury(self) -> None: ...
+    def fill(self, waiting: int) -> None: ...
+
+
+def look_on(job: Job, store: Store, crew: Team, progress: Progress) -> None:
+    """Until no run of the sweep is open: replace the dead, and take back what other drivers' dead had."""
     first = counts = store.counts(job.sweep)
     searched = asked = 0.0
     while counts.open:

@@ -47,6 +47,14 @@ class Execute(Protocol):
     ) -> Sequence[Outcome]: ...
 
 
+class Records(Protocol):
+    """Where results go: the store, or what leads to it."""
+
+    def keep(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool: ...
+    def finish(self, owner: str, outcomes: Sequence[Outcome], cost: float | None = None) -> int: ...
+    def fail(self, owner: str, keys: Sequence[str], error: str) -> None: ...
+
+
 @dataclass(frozen=True)
 class Job:
     """What a driver tells its workers; the times are in seconds, all tuned."""
@@ -73,29 +81,16 @@ class Stopped(Exception):
     """The driver asked this worker to stop."""
 
 
-class Worker:
-    def __init__(self, job: Job, owner: str, store: Store, execute: Execute):
-        self.job, self.owner, self.store, self.execute = job, owner, store, execute
+class Trainer:
+    """What trains claimed runs, and records what comes of them."""
+
+    def __init__(self, job: Job, owner: str, records: Records, execute: Execute):
+        self.job, self.owner, self.records, self.execute = job, owner, records, execute
         self.stopping = False
         self.part = 0.0  # of the present runs, that is done
         self.kept = 0.0  # when the last checkpoint was
 
-    def work(self) -> None:
-        compiled = None
-        with self._signs_of_life():
-            try:
-                while not self.stopping and (claim := self._claim(compiled)):
-                    self._train(claim)
-                    compiled = claim.program
-            except Stopped:
-                pass
-            self.store.give_back(self.owner)
-
-    def _claim(self, compiled: str | None) -> Claim | None:
-        job = self.job
-        return self.store.claim(job.sweep, self.owner, most=job.group, workers=job.workers, compiled=compiled)
-
-    def _train(self, claim: Claim) -> None:
+    def train(self, claim: Claim) -> None:
         try:
             runs = claim.runs()
             if self._try(runs, claim.states) is None:
@@ -103,13 +98,13 @@ class Worker:
             # Together or from a checkpoint they failed: now one by one, from the start.
             for run in runs:
                 if error := self._try([run], {}):
-                    self.store.fail(self.owner, [run.key], error)
+                    self.records.fail(self.owner, [run.key], error)
         except LeaseLost:
             pass
         except StoreTrouble:
             raise
         except BadInput as error:
-            self.store.fail(self.owner, claim.keys, str(error))
+            self.records.fail(self.owner, claim.keys, str(error))
 
     def _try(self, runs: Sequence[Run], states: Mapping[str, bytes]) -> str | None:
         """Train and record; what went wrong, if anything, as one line."""
@@ -122,13 +117,13 @@ class Worker:
             return " ".join(f"{type(error).__name__}: {error}".split())
         # What a resumed run costs is not known; the others share the time.
         cost = None if states else (time.monotonic() - start) / len(runs)
-        self.store.finish(self.owner, outcomes, cost)
+        self.records.finish(self.owner, outcomes, cost)
         return None
 
     def _keep(self, snapshot: Snapshot) -> None:
         self.part = snapshot.step / snapshot.steps
         if self.stopping or time.monotonic() - self.kept >= self.job.checkpoint:
-            if not self.store.keep(self.owner, snapshot.step, snapshot.checkpoints()):
+            if not self.records.keep(self.owner, snapshot.step, snapshot.checkpoints()):
                 raise LeaseLost
             self.kept = time.monotonic()
         if self.stopping:
@@ -136,6 +131,29 @@ class Worker:
 
     def stop(self, *_: object) -> None:
         self.stopping = True
+
+
+class Worker(Trainer):
+    """One that finds its own work in the store, and gives signs of life."""
+
+    def __init__(self, job: Job, owner: str, store: Store, execute: Execute):
+        super().__init__(job, owner, store, execute)
+        self.store = store
+
+    def work(self) -> None:
+        compiled = None
+        with self._signs_of_life():
+            try:
+                while not self.stopping and (claim := self._claim(compiled)):
+                    self.train(claim)
+                    compiled = claim.program
+            except Stopped:
+                pass
+            self.store.give_back(self.owner)
+
+    def _claim(self, compiled: str | None) -> Claim | None:
+        job = self.job
+        return self.store.claim(job.sweep, self.owner, most=job.group, workers=job.workers, compiled=compiled)
 
     @contextmanager
     def _signs_of_life(self) -> Iterator[None]:

@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     assert process.stderr is not None
     process.stderr.close()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """However slow the machine; a test that waits in vain is ended by this."""
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)

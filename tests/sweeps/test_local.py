@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,7 @@ from memloci.sweeps.process import Process
 from memloci.sweeps.store import Counts, Store, StoreTrouble
 from memloci.sweeps.worker import Job
 
-from .cases import FAKE, end, make_run, make_runs, start_driver
+from .cases import FAKE, end, make_run, make_runs, start_driver, wait_until
 from .fake import CRASH, DIE, execute
 
 
@@ -31,14 +30,6 @@ def make_job(store, runs, **settings):
 
 def owners(store):
     return [Process(*row) for row in store.db.execute("SELECT host, pid, birth FROM owners")]
-
-
-def wait_until(condition):
-    """However slow the machine; a test that waits in vain is ended by this."""
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def test_a_driver_works_off_a_sweep_and_tells_how_far_it_is(store):
