@@ -358,7 +358,13 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained.")] = "local",
+    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and how long it may take; start nothing.")
     ] = False,
@@ -384,7 +390,8 @@ def sweep(
         return
     try:
         with _progress() as progress:
-            runs = start.sweep(asked, store=store, workers=workers, engine=engine, progress=progress)
+            options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
+            runs = start.sweep(asked, store=store, progress=progress, **options)
     except KeyboardInterrupt:
         print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
         raise typer.Exit(FAILED) from None

@@ -21,8 +21,8 @@ from memloci.sweeps.store import Store
 from memloci.sweeps.worker import ENGINE, Job
 from memloci.training.spec import Run
 
-# Where runs are trained: modules with run(job, workers, progress).
-ENGINES = {"local": "memloci.sweeps.local"}
+# Where runs are trained: modules with run(job, workers, progress); that of Ray takes an address too.
+ENGINES = {"local": "memloci.sweeps.local", "ray": "memloci.sweeps.on_ray"}
 EXECUTE = ENGINE
 # The rule for what was never run; rough, and not fitted to any machine.
 OPERATIONS = 4e9  # a second, of one worker
@@ -35,17 +35,24 @@ def sweep(
     store: str | Path = "runs.sqlite",
     workers: int | None = None,
     engine: str = "local",
+    address: str | None = None,
     progress: Progress = lambda text, done: None,
 ) -> Runs:
-    """Run what a sweep file asks for and the store does not hold yet; all its runs, those that failed too."""
+    """Run what a sweep file asks for and the store does not hold yet; all its runs, those that failed too.
+
+    `address` is that of a Ray cluster, as HOST:PORT or "auto"; without it the engine "ray" starts its own.
+    """
     if engine not in ENGINES:
         raise BadInput(f"engine: unknown {shorten(engine)}; use {', '.join(ENGINES)}")
+    if address is not None and engine != "ray":
+        raise BadInput(f"address: the engine {engine} has none; use it with engine ray")
     module = importlib.import_module(ENGINES[engine])
     asked = source if isinstance(source, Sweep) else read_sweep(source)
     path = str(Path(store).resolve())
     with Store(path) as opened:
         queued = opened.enqueue(asked.name, asked.runs)
-    module.run(Job(path, queued, EXECUTE), workers, progress)
+    where = {} if address is None else {"address": address}
+    module.run(Job(path, queued, EXECUTE), workers, progress, **where)
     return Runs(store, sweep=queued)
 
 
