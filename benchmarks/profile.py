@@ -2,8 +2,8 @@
 
     a streamed token     a call of a program that does nothing, the same with the model's arguments, and the
                          arithmetic: the same step inside a scan, where nothing is called
-    a training step      two layers; each part with its gradient over all micro-batches, and the products of
-                         the maps alone: a floor, at the speed this machine has for matrices of these shapes
+    a training step      two layers; each part with its gradient over all micro-batches, and the products
+                         alone, at the speed this machine has for matrices of these shapes and for large ones
     the lin recurrence   the loop over steps alone; the floor is a copy of the array
 
 A part alone reads its inputs from memory where the whole has them in cache, and cannot share loops with its
