@@ -13,7 +13,17 @@ from rich.table import Table as RichTable
 
 from benchmarks.table import Table
 
-ALL = ("startup", "compile", "adaptive", "attention", "streaming", "recall", "training", "profile")
+ALL = (
+    "startup",
+    "compile",
+    "adaptive",
+    "attention",
+    "streaming",
+    "recall",
+    "training",
+    "first_steps",
+    "profile",
+)
 
 
 def show(table: Table) -> RichTable:

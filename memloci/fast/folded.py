@@ -14,7 +14,7 @@ The products of weights are formed once per step (`fold`), outside the loop over
 gradients return to the original parameters by autodiff.
 
 Assumed: finite inputs (model/attention.py also isolates those that are not). Windows, strides, norms and
-vectors per position do not fold: such models run their own code, in micro-batches.
+vectors per position do not fold, nor do long sequences: such models run their own code, in micro-batches.
 """
 
 from collections.abc import Callable
@@ -37,6 +37,7 @@ from memloci.model.rotation import angles, rotate
 from memloci.model.scores import DotProduct, Tmx, TmxMul
 from memloci.model.transformer import Block, Transformer
 
+LONGEST = 384  # tuned: tables of n^2 weights win at 256; at 512 the model's own paths do
 MICRO_BATCH = 4  # tuned: the scores of a micro-batch stay in cache
 
 Batch = Float[Array, "batch n d"]
@@ -84,7 +85,7 @@ def fold(model: Transformer, n: int) -> "Folded | Whole":
     """The same function of a batch of sequences of length n; differentiable in the model's arrays."""
     a = model.architecture
     foldable = a.norm == "none" and a.window is None and a.stride == 1 and model.positions is None
-    if not foldable or n == 0:
+    if not foldable or not 0 < n <= LONGEST:
         return Whole(model)
     readouts = [None] * (a.layers - 1) + [model.W_U]
     if model.channels < max(a.key_dim, a.value_dim):

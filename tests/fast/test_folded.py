@@ -15,7 +15,7 @@ import pytest
 
 from memloci.errors import BadInput
 from memloci.fast import gradients
-from memloci.fast.folded import loss_and_gradient, mean_square, outputs
+from memloci.fast.folded import LONGEST, Folded, Whole, fold, loss_and_gradient, mean_square, outputs
 from memloci.fast.gradients import Map, recall_own, recall_shared
 
 from ..model.cases import CHANNELS, OUTPUTS, PASTS, PLAIN, build, name
@@ -168,3 +168,8 @@ def test_a_batch_of_another_shape_is_refused():
     for shape in [(2, 9, CHANNELS + 1), (9, CHANNELS), (0, 9, CHANNELS)]:
         with pytest.raises(BadInput, match=f"shape \\(batch, n, {CHANNELS}\\)"):
             outputs(build(LIN), jnp.zeros(shape))
+
+
+def test_long_sequences_take_the_paths_of_the_model():
+    model = build(LIN)
+    assert isinstance(fold(model, LONGEST), Folded) and isinstance(fold(model, LONGEST + 1), Whole)

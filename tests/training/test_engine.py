@@ -45,8 +45,10 @@ def by_hand(run, steps):
     return eqx.combine(weights, rest)
 
 
-@pytest.mark.parametrize("loss", ["mean-square", "sup"])
-@pytest.mark.parametrize("architecture", [{}, {"layers": 2, "attention": "dpf", "encoding": "log"}])
+@pytest.mark.parametrize(
+    "loss, architecture",
+    [("mean-square", {}), ("sup", {"layers": 2, "attention": "dpf", "encoding": "log"})],
+)
 def test_steps_are_those_of_adam_on_the_plain_definition(loss, architecture):
     architecture = {**architecture, "precision": "float64"}
     run = small_run(
