@@ -292,8 +292,15 @@ class Fleet:
             for owner in owners:
                 self._hear(owner)
         if time.monotonic() - self.beaten > self.job.beat:
+            self._feel()
             self.store.beat_for({owner: flight.part for owner, flight in self.flights.items()})
             self.beaten = time.monotonic()
+
+    def _feel(self) -> None:
+        """Without its own node a driver waits for ever: Ray hands out tasks through it."""
+        here = self.ray.get_runtime_context().get_node_id()
+        if not any(node["Alive"] for node in self.ray.nodes() if node["NodeID"] == here):
+            raise BadInput("the Ray node of this machine has died; what was done is kept, start again")
 
     def _heard(self) -> list[str]:
         if not self.flights:

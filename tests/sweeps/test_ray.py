@@ -11,6 +11,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -302,6 +303,45 @@ def test_an_address_where_nobody_is_gets_one_line(make_job):
 def test_only_ray_has_an_address(tmp_path):
     with pytest.raises(BadInput, match="address: the engine local has none"):
         ml.sweep("nosuch.toml", store=tmp_path / "runs.sqlite", address="auto")
+
+
+def make_fleet(job, store, alive=True):
+    """One that has claimed a run, on a cluster that is told about but not there."""
+    cancelled = []
+    ray = SimpleNamespace(
+        remote=lambda **options: lambda task: SimpleNamespace(remote=lambda *arguments: "stream"),
+        cluster_resources=lambda: {"CPU": 1.0},
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "here"),
+        nodes=lambda: [{"NodeID": "here", "Alive": alive}, {"NodeID": "there", "Alive": True}],
+        wait=lambda streams, **options: ([], streams),
+        cancel=lambda stream, force: cancelled.append(stream),
+        exceptions=SimpleNamespace(RayError=ArithmeticError),
+    )
+    fleet = on_ray.Fleet(job, store, ray)
+    fleet.fill(1)
+    return fleet, *fleet.owners, cancelled
+
+
+def test_who_has_lost_the_lease_is_recalled_and_others_have_the_runs(make_job):
+    run = make_run()
+    job = make_job([run])
+    with Store(job.store) as store:
+        fleet, owner, cancelled = make_fleet(job, store)
+        store.take_back_lost(lease=-1.0)
+        fleet._record(owner, "keep", {"step": 10, "keys": [run.key]}, [b"state"])
+        assert cancelled == ["stream"] and not fleet.owners and not kept(store)
+
+
+def test_a_node_that_does_not_fit_and_a_dead_one_here_end_the_sweep_and_its_runs_wait(make_job):
+    job = make_job([make_run()], beat=0.0)
+    with Store(job.store) as store:
+        fleet, owner, cancelled = make_fleet(job, store)
+        with pytest.raises(BadInput, match="node x: has memloci 9"), fleet:
+            fleet._record(owner, "refuse", {"why": "node x: has memloci 9"}, [])
+        fleet, owner, _ = make_fleet(job, store, alive=False)
+        with pytest.raises(BadInput, match="node of this machine has died"), fleet:
+            fleet.bury()
+        assert [row["status"] for row in store.rows()] == ["waiting"] and not owners(store)
 
 
 REAL = """
