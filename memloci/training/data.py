@@ -25,7 +25,8 @@ from memloci.model.files import read_bytes
 from memloci.specs import shorten
 from memloci.tasks.base import Task
 from memloci.tasks.inputs import sample
-from memloci.training.spec import DATA_KINDS, GENERATOR, Run
+from memloci.training.device import make_key
+from memloci.training.spec import DATA_KINDS, Run
 
 BYTES = 256  # the vocabulary of text
 MAX_FILE = 2**31
@@ -89,9 +90,7 @@ class FromTask(AbstractSource):
     def data(self, seed: int) -> Any:
         if self.training.samples is None:
             return ()
-        return jax.jit(self.draw, static_argnums=1)(
-            jr.fold_in(jr.key(seed, impl=GENERATOR), 1), self.training.samples
-        )
+        return jax.jit(self.draw, static_argnums=1)(jr.fold_in(make_key(seed), 1), self.training.samples)
 
     def batch(self, key: Any, data: Any) -> tuple[Any, Any]:
         if self.training.samples is None:
@@ -99,9 +98,7 @@ class FromTask(AbstractSource):
         return _rows(key, data, self.training.batch)
 
     def held_out(self) -> tuple[Any, Any]:
-        return jax.jit(self.draw, static_argnums=1)(
-            jr.key(HELD_OUT_SEED, impl=GENERATOR), self.training.held_out
-        )
+        return jax.jit(self.draw, static_argnums=1)(make_key(HELD_OUT_SEED), self.training.held_out)
 
     def draw(self, key: Any, count: int) -> tuple[Any, Any]:
         x = sample(self.task, key, count * self.n, self.dtype).reshape(count, self.n, self.task.d)

@@ -26,9 +26,10 @@ from memloci.model.transformer import Transformer, require_precision
 from memloci.training.attack import attack
 from memloci.training.cache import keep_programs
 from memloci.training.data import AbstractSource, FromTask, make_source
+from memloci.training.device import generator, make_key, on_cpu
 from memloci.training.losses import LOSSES
 from memloci.training.slopes import bounded, freed
-from memloci.training.spec import GENERATOR, Run
+from memloci.training.spec import Run
 from memloci.training.start import first_model
 
 SCHEDULES = ("constant", "linear", "cosine")
@@ -101,7 +102,7 @@ class Program:
     def numbers(self, run: Run) -> Numbers:
         training, number = run.training, lambda x: np.asarray(x, self.dtype)
         return Numbers(
-            jax.random.key_data(jr.fold_in(jr.key(training.seed, impl=GENERATOR), 0)),
+            jax.random.key_data(jr.fold_in(make_key(training.seed), 0)),
             number(training.rate),
             np.int32(SCHEDULES.index(training.schedule)),
             number(training.steps),
@@ -118,7 +119,7 @@ class Program:
     ) -> tuple[list[State], list[Report | None]]:
         """`counts` steps of each model, and its evaluation; none after no steps."""
         each = list(zip(states, numbers, data, np.asarray(counts, "int32"), strict=True))
-        if jax.default_backend() == "cpu":
+        if on_cpu():
             one = lambda part: self._call(self._one, part) if part[3] else (part[0], None)
             moved = [jax.tree.map(np.asarray, one(part)) for part in each]
         else:
@@ -138,7 +139,10 @@ class Program:
         return self._compiled[shape](*arguments)
 
     def _one(self, state: State, numbers: Numbers, own: Any, count: Any, shared: Any, held_out: Any) -> Any:
-        key, data = jax.random.wrap_key_data(numbers.key, impl=GENERATOR), shared if self.shares_data else own
+        key, data = (
+            jax.random.wrap_key_data(numbers.key, impl=generator()),
+            shared if self.shares_data else own,
+        )
 
         def step(_: Any, carried: Any) -> Any:
             state, total = carried
@@ -185,7 +189,7 @@ class Program:
     def _attack(self) -> Any:
         source = self.source
         assert isinstance(source, FromTask)
-        return jax.jit(lambda w: attack(self.model(w), source.task, source.n, jr.key(0, impl=GENERATOR)))
+        return jax.jit(lambda w: attack(self.model(w), source.task, source.n, make_key(0)))
 
 
 ADAM: Any = optax.scale_by_adam()
@@ -202,7 +206,7 @@ def _rate(numbers: Numbers, step: Any) -> Any:
 
 def _options() -> dict[str, str | bool]:
     # XLA uses half the vector registers of recent processors unless told.
-    return {"xla_cpu_prefer_vector_width": "512"} if jax.default_backend() == "cpu" else {}
+    return {"xla_cpu_prefer_vector_width": "512"} if on_cpu() else {}
 
 
 def stack(trees: Sequence[Any]) -> Any:

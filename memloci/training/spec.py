@@ -22,10 +22,6 @@ from memloci.tasks.load import task_from_dict
 # Raised when the same settings give other numbers than before: stored runs of an older one are not reused.
 NUMERICS = 1
 
-# Of random numbers: compiles several times faster than JAX's default. The same seed gives the same numbers on the
-# same kind of device.
-GENERATOR = "unsafe_rbg"
-
 MAX_TOKENS = 2**26  # of a batch, or of a fixed data set; tuned
 DATA_KINDS = ("text", "arrays")  # training/data.py: a user's own data in place of a task
 MIN_LENGTH, MAX_DEFAULT_LENGTH = 32, 256

@@ -18,14 +18,15 @@ from memloci.model.encodings import Lin, Log
 from memloci.model.transformer import Transformer
 from memloci.tasks.base import Task
 from memloci.tasks.load import task_from_dict
-from memloci.training.spec import GENERATOR, Run
+from memloci.training.device import make_key
+from memloci.training.spec import Run
 
 EXPONENT_MASS = 1e3  # tuned: exponents for weights that float32 can hold
 
 
 def first_model(run: Run, channels: int, outputs: int) -> Transformer:
     """The model before the first step; the same seed gives the same one."""
-    training, key = run.training, jr.key(run.training.seed, impl=GENERATOR)
+    training, key = run.training, make_key(run.training.seed)
     if training.start == "compiled":
         model = _compiled(_text(run.task), training.tolerance, training.route)
     else:

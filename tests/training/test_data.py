@@ -2,17 +2,16 @@
 
 import hashlib
 
-import jax.random as jr
 import numpy as np
 import pytest
 
 from memloci.errors import BadInput
 from memloci.training.data import Arrays, FromTask, Text, describe, in_memory, make_source
-from memloci.training.spec import GENERATOR
+from memloci.training.device import make_key
 
 from .cases import small_run
 
-KEY = jr.key(3, impl=GENERATOR)
+KEY = make_key(3)
 
 
 def test_a_batch_is_sequences_of_the_task_with_their_targets():
