@@ -94,8 +94,14 @@ def _outcome(course: Course) -> Outcome:
     run = course.run
     if run.training.seed == DIVERGE:
         record = {"status": "diverged", "steps": 7, "seconds": 0.5, "err_sup": None, "err_mean_square": None}
-        return Outcome(run.key, record, {"step": [0, 7], "loss": [1.0, float("nan")]})
+        return Outcome(run.key, record, _history([0, 7], [1.0, float("nan")]))
     error = int(course.value[:8], 16) / 2**32
     record = {"status": "done", "steps": course.step, "seconds": 0.5, "value": course.value}
-    record |= {"err_sup": error, "err_mean_square": error**2}
-    return Outcome(run.key, record, {"step": [0, course.step], "loss": [1.0, error]}, course.value.encode())
+    record |= {"err_sup": error, "err_mean_square": error**2, "stopped": "all steps"}
+    record["architecture"] = {"layers": 1, "heads": 1, "width": 0}
+    return Outcome(run.key, record, _history([0, course.step], [1.0, error]), course.value.encode())
+
+
+def _history(steps: list[int], losses: list[float]) -> dict[str, list[Any]]:
+    """With the names that the engine gives them."""
+    return {"step": steps, **dict.fromkeys(("loss", "held_out", "err_mean_square", "err_sup"), losses)}
