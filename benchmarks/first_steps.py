@@ -5,6 +5,9 @@ included; PyTorch gets one batch for all steps. Time is CPU time since the proce
 included. "again" is a second process with what the first one kept on disk.
 """
 
+# pyright: reportMissingImports=false
+# The peers are optional.
+
 import json
 import os
 import subprocess

@@ -39,6 +39,7 @@ EVIDENCE = {  # what diagnoses rest on, in words
     "err_loss": "loss on its own samples",
     "err_held_out": "loss on other sequences",
     "E_least": "error at least",
+    "err_least": "error at least",
     "E_own_least": "error with this encoding, rounding included, at least",
     "E_found": "error of the best fit found, at most",
     "E_own": "error of the best fit found with this encoding, at most",
@@ -170,7 +171,8 @@ def evidence_table(one: Diagnosis) -> str:
         if value is None:
             continue
         kind = "observed" if key.startswith("err_") else ""
-        kind = "proved" if key.startswith("E_") or key.endswith("_least") else kind
+        kind = "proved" if key.startswith("E_") or key == "log2_mass_least" else kind
+        kind = "computed" if key in ("err_least", "width_least") else kind  # witness.py
         shown = escape(f"{value:,}" if isinstance(value, int) else str(value))
         if isinstance(value, float):
             shown = page.below(value) if key.endswith("_least") else page.data(value)

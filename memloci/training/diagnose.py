@@ -1,13 +1,15 @@
 """Why a run did not learn its task: the first of these reasons that holds.
 
-    proved for every model of the architecture     tokens out of sight, the capacity bound, a start that softmax does
-                                                   not see, an affine model or too few neurons for the readout
+    proved for every model of the architecture     the capacity bound
+    computed for every model of the architecture   tokens out of sight, a start that softmax does not see, an affine
+                                                   model or too few neurons for the readout
     proved of recall, beside a fit that was found  too few bits, a tail unlike the encoding's, too few heads
     certified weights of the same sizes            expressible but not found by training
     counted                                        fewer layers than constructions for the nesting have
 
 Where nothing decides, it says so. A sentence calls proved what is proved, with its number, and found what a search
-has found: a better fit may exist. Lower bounds are `E_..._least`, bounds of weights `E_...`, observations `err_...`.
+has found: a better fit may exist. What witness.py computes holds for all weights by an argument, but its numbers come
+from floats, so they are not called proved. Lower bounds are `E_..._least` (proved) and `err_least` (computed), bounds of weights `E_...`, observations `err_...`.
 """
 
 import json
@@ -64,6 +66,7 @@ FLOOR: dict[str, Any] = {
     "rounds": 3,
 }  # weaker, not less true
 OTHER = {"lin": "log", "log": "lin"}
+COMPUTED = " (whatever the weights; computed in floats)"
 APART = 10.0  # held-out loss over training loss
 
 
@@ -201,7 +204,7 @@ def _never_seen(case: Case) -> Diagnosis | None:
     )
 
 
-# -- proved for every model of the architecture -----------------------------------------------------------
+# -- for every model of the architecture ------------------------------------------------------------------
 
 
 def _out_of_sight(case: Case) -> Diagnosis | None:
@@ -215,8 +218,8 @@ def _out_of_sight(case: Case) -> Diagnosis | None:
     return Diagnosis(
         OUT_OF_SIGHT,
         f"With{seen}, {_layers_text(a)} cannot reach tokens that the target depends on: two sequences that differ "
-        f"only there get one answer, which is wrong by {_least(E)} or more on one of them (proved).",
-        {"E_least": E, "window": a.window, "stride": a.stride, "layers": a.layers},
+        f"only there get one answer, which is wrong by {_least(E)} or more on one of them{COMPUTED}.",
+        {"err_least": E, "window": a.window, "stride": a.stride, "layers": a.layers},
     )
 
 
@@ -243,9 +246,9 @@ def _start(case: Case) -> Diagnosis | None:
     return Diagnosis(
         START,
         "On a constant sequence one softmax layer gives one answer at every position after the first, because its "
-        f"weights sum to 1; the target changes as its memories begin, so the error is at least {_least(E)} (proved). "
+        f"weights sum to 1; the target changes as its memories begin, so the error is at least {_least(E)}{COMPUTED}. "
         "normalisation = 'infinite' or 'none', a second layer, or an absolute encoding can tell the positions apart.",
-        {"E_least": E, "layers": 1, "normalisation": "softmax"},
+        {"err_least": E, "layers": 1, "normalisation": "softmax"},
     )
 
 
@@ -256,8 +259,8 @@ def _no_ffn(case: Case) -> Diagnosis | None:
     return Diagnosis(
         NO_FFN,
         "Without an FFN and without a dot product the output is an affine function of the sequence, and the target is "
-        f"not: every such function errs by {_least(E)} or more (proved).",
-        {"E_least": E, "width": 0},
+        f"not: every such function errs by {_least(E)} or more{COMPUTED}.",
+        {"err_least": E, "width": 0},
     )
 
 
@@ -269,7 +272,7 @@ def _narrow(case: Case) -> Diagnosis | None:
     return Diagnosis(
         NARROW,
         f"Along a line of sequences one layer of {m:,} neurons is made of at most {m + 1:,} straight pieces, and the "
-        f"tolerance takes {count:,} or more (proved): width {count - 1:,} at least.",
+        f"tolerance takes {count:,} or more{COMPUTED}: width {count - 1:,} at least.",
         {"width": m, "width_least": count - 1},
     )
 

@@ -5,7 +5,8 @@
     m kinks along a line                error >  e, if no m + 1 straight pieces stay within e of the target there
 
 Each holds in exact arithmetic for every model of the architecture, on sequences of the length that a run is judged
-on. The sequences are found by drawing, so 0 says that none was found, not that none exists.
+on; the target is computed in floats, with a slack for their rounding that is not proved, so neither is the number.
+The sequences are found by drawing, so 0 says that none was found, not that none exists.
 """
 
 import json
