@@ -340,7 +340,7 @@ def train(
     except Interrupted as stopped:
         print(f"memloci: {stopped}", file=sys.stderr)
         raise typer.Exit(FAILED) from None
-    write_curves(fits)
+    write_curves({f"seed-{fit.run.training.seed}": fit.history for fit in fits})
     if as_json:
         _print_json({"directory": out and str(out), "fits": [fit.to_dict() for fit in fits]})
     else:
@@ -413,10 +413,16 @@ def sweep(
 
 
 def _write_report(name: str, runs: Any, page: Path) -> None:
+    """The page about the runs and, where they left a model, one about the best of them."""
     from memloci.model.files import replace_together
     from memloci.report.sweeps import sweep_html
+    from memloci.report.training import training_html
+    from memloci.sweeps.fits import best_fits
 
-    replace_together(page.parent, {page.name: sweep_html(name, runs.whole()).encode()})
+    pages = {page.name: sweep_html(name, runs.whole()).encode()}
+    if fits := best_fits(runs):
+        pages[f"{page.stem}-best.html"] = training_html(fits).encode()
+    replace_together(page.parent, pages)
 
 
 def _ask_about(count: int) -> None:
@@ -450,6 +456,9 @@ def runs(
     report: Annotated[
         Path | None, typer.Option("--report", help="Write a page about them.", show_default=False)
     ] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", help="tensorboard: their curves, beside the store.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most lines to show.", min=1)] = 50,
     as_json: Json = False,
 ) -> None:
@@ -466,6 +475,11 @@ def runs(
         found.export(export)
     if report is not None:
         _write_report(sweep or store.name, found, report)
+    if track is not None:
+        from memloci.training.options import tracker
+
+        histories = {row["key"][:12]: row["history"] for row in found.whole() if row["history"]}
+        tracker(track, store.parent)(histories)
     lines = found.compare(*by, measure=measure) if by else None
     if as_json:
         _print_json(list(found) if lines is None else lines)

@@ -1,16 +1,18 @@
 """What is typed after `memloci train`, as runs; and where curves go besides the report."""
 
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from memloci.errors import BadInput
 from memloci.specs import shorten
 from memloci.training.spec import Run
-from memloci.training.train import Fit, describe_task
+from memloci.training.train import describe_task
 
 TRACKERS = ("tensorboard",)
+
+Curves = Mapping[str, Mapping[str, Sequence[Any]]]  # histories by name
 
 
 def runs(
@@ -55,10 +57,10 @@ def plain_value(text: str) -> Any:
         return text
 
 
-def tracker(name: str | None, out: Path | None) -> Callable[[Sequence[Fit]], None]:
-    """What writes the curves for another program; refused before the training, not after."""
+def tracker(name: str | None, out: Path | None) -> Callable[[Curves], None]:
+    """What writes curves, by name, for another program; refused before the training, not after."""
     if name is None:
-        return lambda fits: None
+        return lambda curves: None
     if name not in TRACKERS:
         raise BadInput(f"--track: unknown {shorten(name)}, use one of {', '.join(TRACKERS)}")
     if out is None:
@@ -68,16 +70,16 @@ def tracker(name: str | None, out: Path | None) -> Callable[[Sequence[Fit]], Non
     except ImportError:
         raise BadInput('--track tensorboard: needs the extra: pip install "memloci[track]"') from None
 
-    def write(fits: Sequence[Fit]) -> None:
-        for fit in fits:
-            with SummaryWriter(str(out / "tensorboard" / f"seed-{fit.run.training.seed}")) as file:
-                _curves(file, fit)
+    def write(curves: Curves) -> None:
+        for label, history in curves.items():
+            with SummaryWriter(str(out / "tensorboard" / label)) as file:
+                _write(file, history)
 
     return write
 
 
-def _curves(file: Any, fit: Fit) -> None:
+def _write(file: Any, history: Mapping[str, Sequence[Any]]) -> None:
     for name in ("loss", "held_out", "err_mean_square", "err_sup"):
-        for step, value in zip(fit.history["step"], fit.history[name], strict=True):
+        for step, value in zip(history["step"], history[name], strict=True):
             if value is not None:
                 file.add_scalar(name, value, step)

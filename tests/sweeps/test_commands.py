@@ -219,3 +219,10 @@ def test_the_real_engine_trains_a_sweep(folder):
     assert [row["status"] for row in found] == ["done", "done"], [row["error"] for row in found]
     assert found[0]["err_sup"] > 0 and found[0]["err_sup"] != found[1]["err_sup"]
     assert found.weights(found[0]["key"])
+
+
+def test_curves_of_stored_runs_go_to_tensorboard(folder):
+    answer(folder, "sweep", "tiny.toml", "--workers", "1")
+    answer(folder, "runs", "--where", "training.seed=0", "--track", "tensorboard")
+    assert len(list(folder.glob("tensorboard/*/events.out.tfevents.*"))) == 2
+    assert "--track" in memloci(folder, "runs", "--track", "paper").stderr
