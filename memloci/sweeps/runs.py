@@ -121,7 +121,7 @@ class Runs(Sequence[Row]):
     def varying(self) -> list[str]:
         """The settings in which these runs differ."""
         settings = (name for name in self.fields if name.startswith(("task.", "architecture.", "training.")))
-        return [name for name in settings if len({_text(row.get(name)) for row in self.rows}) > 1]
+        return [name for name in settings if len({_text(row[name]) for row in self.rows if name in row}) > 1]
 
     def compare(self, *by: str, measure: str = "err_sup") -> list[Row]:
         """A line for every value of the fields `by`: how many runs, and the measure over them.

@@ -23,8 +23,8 @@ from ..model.cases import build
 VALUES, GRADIENTS = 64.0, 64.0
 
 
-def some(cases: list, every: int = 5) -> list:
-    """Every fifth case with each change, all of them in `make test-all`: each is a compilation of seconds."""
+def some(cases: list, every: int = 10) -> list:
+    """Every tenth case with each change, all of them in `make test-all`: each is a compilation of seconds."""
     more = lambda case: pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
     return [more(case) if i % every else case for i, case in enumerate(cases)]
 

@@ -47,7 +47,10 @@ def by_hand(run, steps):
 
 @pytest.mark.parametrize(
     "loss, architecture",
-    [("mean-square", {}), ("sup", {"layers": 2, "attention": "dpf", "encoding": "log"})],
+    [
+        pytest.param("mean-square", {}, marks=pytest.mark.slow),
+        ("sup", {"layers": 2, "attention": "dpf", "encoding": "log"}),
+    ],
 )
 def test_steps_are_those_of_adam_on_the_plain_definition(loss, architecture):
     architecture = {**architecture, "precision": "float64"}
@@ -73,6 +76,7 @@ def test_company_changes_no_bit():
     assert len({outcome.weights for outcome in together}) == len(runs)
 
 
+@pytest.mark.slow
 def test_models_side_by_side_are_the_same_models(monkeypatch):
     """As on an accelerator: up to rounding, because sums may be taken in another order."""
     for place in ("device", "program"):
@@ -85,7 +89,7 @@ def test_models_side_by_side_are_the_same_models(monkeypatch):
         np.testing.assert_allclose(a.history["held_out"], b.history["held_out"], rtol=1e-4)
 
 
-@pytest.mark.parametrize("samples", [None, 20])
+@pytest.mark.parametrize("samples", [None, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(samples):
     run = small_run(steps=35, samples=samples, patience=50)
     kept = []
@@ -111,6 +115,7 @@ def test_a_checkpoint_of_another_run_or_no_checkpoint_is_refused():
     assert to_bytes(run, course) == state
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss_and_the_weights_are_those_of_the_record():
     run = small_run(steps=300, batch=32, rate=0.01)
     (outcome,) = execute([run])
@@ -134,7 +139,7 @@ def test_a_loss_that_is_no_number_is_a_result_with_its_step():
     assert other.record["status"] == "done"
 
 
-@pytest.mark.parametrize("encoding, limit", [("lin", 0.0), ("log", 1.0)])
+@pytest.mark.parametrize("encoding, limit", [("lin", 0.0), pytest.param("log", 1.0, marks=pytest.mark.slow)])
 def test_slopes_stay_where_their_sum_converges(encoding, limit):
     """ALiBi's smallest slope is 2^-8: a plain first step at this rate would cross 0."""
     architecture = {"attention": "dpf", "normalisation": "infinite", "encoding": encoding, "heads": 4}
@@ -152,6 +157,7 @@ def test_a_plateau_ends_a_run():
     assert outcome.record["stopped"] == "plateau" and outcome.record["steps"] == 40
 
 
+@pytest.mark.slow
 def test_compiled_weights_stay_where_they_are_and_recover_from_noise():
     task = {"kind": "fixed", "lags": [3], "readout": "x1"}
     still = small_run(task, start="compiled", route="rotary", rate=1e-12)
@@ -166,6 +172,7 @@ def test_compiled_weights_stay_where_they_are_and_recover_from_noise():
     assert trained.record["err_mean_square"] < 0.1 * disturbed.record["err_mean_square"]
 
 
+@pytest.mark.slow
 def test_exponents_are_those_of_the_kernel_sum():
     architecture = {"attention": "dpf", "normalisation": "infinite", "heads": 4}
     task = {"kind": "essential", "kernels": ["exp(-0.5 * z) + exp(-2 * z)"], "readout": "x1"}
@@ -176,6 +183,7 @@ def test_exponents_are_those_of_the_kernel_sum():
         execute([small_run(architecture={"encoding": "t5"}, start="exponents")])
 
 
+@pytest.mark.slow
 def test_text_and_arrays_are_learned_too(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"abcdefgh" * 200)
     run = small_run(describe(tmp_path / "a.txt"), steps=200, rate=0.02)
@@ -194,6 +202,7 @@ def test_runs_of_several_programs_are_not_trained_together():
         execute([])
 
 
+@pytest.mark.slow
 def test_the_adversary_finds_the_worst_case_of_a_linear_error():
     """A model of zeros on x1 - 0.5 x2: the largest error is 1.5, at opposite ends of the range."""
     run = small_run(architecture={"precision": "float64"})
