@@ -1,5 +1,6 @@
 """Strict settings for every test: float64 on, no silent promotion, shapes checked at run time."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import jax.random as jr
 import pytest
 from jaxtyping import install_import_hook
 
+os.environ.setdefault("MEMLOCI_CACHE", "off")  # nothing is written to the home of who runs the tests
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -21,35 +23,6 @@ install_import_hook(
 )
 
 
-# Ten seconds and more each, beside others of their kind that run with every change.
-LONG = {
-    "test_a_batch",
-    "test_a_chain_attains_the_bound_and_one_layer_less_fails_where_it_must",
-    "test_a_fresh_model_is_of_unit_size_and_repeats_from_its_key",
-    "test_a_power_that_grows_takes_the_blocks",
-    "test_a_saved_model_is_certified_anew",
-    "test_an_affine_random_model_is_its_own_task",
-    "test_compiled_models_give_the_plain_numbers_up_to_what_is_neglected",
-    "test_depth_breaks_the_wall",
-    "test_gradients_are_finite_and_every_parameter_matters",
-    "test_measure_records_it_and_is_deterministic",
-    "test_memory_is_linear",
-    "test_micro_batches_do_not_matter",
-    "test_every_length",
-    "test_no_input_beats_the_certificate_of_a_random_task",
-    "test_no_input_beats_the_certificate_of_disturbed_weights",
-    "test_no_input_beats_the_certificate_of_random_tables",
-    "test_no_input_beats_the_certificate_of_random_weights",
-    "test_power_laws_have_a_theorem_too",
-    "test_rotary_reads_nothing_before_the_start_and_is_right_at_every_length",
-    "test_the_bound_holds_and_has_the_term",
-    "test_the_difference_is_at_most_the_mass_outside_the_places_that_are_kept",
-    "test_the_gains_and_their_slope_near_p_0",
-    "test_the_heads_have_the_kernel",
-    "test_the_recurrence_costs_rounding",
-    "test_the_recurrence_is_covered",
-    "test_the_shortest_sequences_are_right",
-}
 _tests = {"run": 0}
 MAPS = Path("/proc/self/maps")
 
@@ -59,10 +32,11 @@ def pytest_collection_modifyitems(items):
     """Of a long test every fourth case runs with every change, all of them in `make test-all`."""
     met = Counter()
     for item in items:
-        name = item.originalname if isinstance(item, pytest.Function) else item.name
-        if name in LONG and met[item.path, name] % 4:
-            item.add_marker(pytest.mark.slow)
-        met[item.path, name] += 1
+        if item.get_closest_marker("long"):
+            test = item.nodeid.partition("[")[0]
+            if met[test] % 4:
+                item.add_marker(pytest.mark.slow)
+            met[test] += 1
 
 
 @pytest.fixture

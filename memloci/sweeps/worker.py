@@ -29,9 +29,9 @@ class Snapshot(Protocol):
     """Where a training is."""
 
     @property
-    def step(self) -> int: ...  # of the slowest run
+    def step(self) -> int: ...  # of all runs together
     @property
-    def steps(self) -> int: ...  # of the longest run
+    def steps(self) -> int: ...  # the same, in the end
     def checkpoints(self) -> dict[str, bytes]: ...
 
 

@@ -20,7 +20,7 @@ from memloci.model.transformer import Transformer
 from memloci.specs import shorten
 from memloci.tasks.base import Task
 from memloci.tasks.load import load_task
-from memloci.training.spec import DATA_KINDS, Run, Training
+from memloci.training.spec import DATA_KINDS, Run
 
 RUNS, TRAINING = "runs.json", "training.json"
 CHECKPOINT = "checkpoint-{}.safetensors"
@@ -217,16 +217,3 @@ def _how_to_go_on(directory: Path | None, snapshot: Any) -> str:
 
 def _rank(loss: float | None) -> float:
     return float("inf") if loss is None else loss
-
-
-__all__ = [
-    "Fit",
-    "Interrupted",
-    "Training",
-    "best",
-    "describe_task",
-    "runs_in",
-    "train",
-    "train_together",
-    "write",
-]

@@ -400,6 +400,7 @@ def assert_disturbed_is_sound(route: str, nested: bool, seed: int) -> None:
         assert err <= found.bound * (1 + ORACLE) + ORACLE, (route, nested, seed, err, found.bound)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("route", "nested"), [("rotary", True), ("chain", False), ("lin-tmx", False)])
 def test_no_input_beats_the_certificate_of_disturbed_weights(route, nested):
     for seed in range(6):

@@ -26,6 +26,7 @@ def assert_sound(drawn, seed, **effort):
     return seen.err_sup / certificate.bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_no_input_beats_the_certificate_of_random_weights(seed):
     assert_sound(random_weights(seed), seed, sequences=4, length=40, steps=8, starts=2)

@@ -37,6 +37,7 @@ def seen(model: Transformer, task: Task, length: int = 24) -> float:
     return float(measure(model, task, key=jr.key(0), sequences=4, length=length, steps=8, starts=4).err_sup)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lag 1", "lags 7 and 100", "pointer", "switch", "nested-1"])
 def test_the_bound_holds_and_has_the_term(name):
     model, task = built(name).model, built(name).task
@@ -49,6 +50,7 @@ def test_the_bound_holds_and_has_the_term(name):
     assert seen(model.using("sharp"), task, 120 if name == "lags 7 and 100" else 24) <= sharp.bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lags 7 and 100", "pointer"])
 def test_a_saved_model_is_certified_anew(name, tmp_path):
     one = built(name)

@@ -22,6 +22,7 @@ def lin(task):
     return compile(task, tolerance=1e-2, precision="float32", route="one-layer-lin")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "task", [Fixed(lags=[1, 2], readout="x1 - x2"), load_task("power-law")], ids=["lags", "tail"]
 )

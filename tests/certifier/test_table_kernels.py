@@ -76,6 +76,7 @@ def assert_sound(seed):
     assert seen.err_sup <= bound * (1 + ORACLE) + ORACLE, task.to_dict()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_no_input_beats_the_certificate_of_random_tables(seed):
     assert_sound(seed)

@@ -36,6 +36,7 @@ def test_it_is_the_definition(path, case):
     assert_agrees(path, *sample(case, 150, "float64"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [0, 1, 2, 129, 256])
 @pytest.mark.parametrize("encoding", ["lin", "log"])
 @pytest.mark.parametrize("path", ["recurrence", "convolution"])
@@ -83,6 +84,7 @@ def test_a_slow_sum_does_not_stall():
     assert abs(float(one) / expected - 1) > 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("p", [-2.0, -0.5])
 def test_a_power_that_grows_takes_the_blocks(p):
     heads, X, V = sample(DPF | dict(encoding="log"), 150, "float64")
@@ -90,6 +92,7 @@ def test_a_power_that_grows_takes_the_blocks(p):
     assert_agrees("recurrence", heads, X, V)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("p", [0.0, 1e-12, 1e-5, -1e-5, 0.3])
 def test_the_gains_and_their_slope_near_p_0(p):
     P = jnp.asarray([p], "float64")
@@ -103,6 +106,7 @@ def test_the_gains_and_their_slope_near_p_0(p):
         np.testing.assert_allclose(gain(P, jnp.asarray([float(t)])), value[t], rtol=1e-13)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["recurrence", "convolution"])
 def test_a_batch(path):
     heads, X, V = sample(DPF | dict(encoding="lin"), 40, "float64")

@@ -46,6 +46,7 @@ def run(model, x):
 SLOW = {"nested-2", "partly-nested"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in [*FIXED, *ADAPTIVE]]
 )
@@ -91,6 +92,7 @@ def kept_by(layer: Attention, X: jax.Array) -> np.ndarray:
     return kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [0.3, 8.0])
 @pytest.mark.parametrize(
     "changes",

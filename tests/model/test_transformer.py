@@ -19,6 +19,7 @@ from memloci.model.transformer import Transformer
 from .cases import CHANNELS, NORMS, ONCE, OUTPUTS, SIZES, build, name, tokens
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ONCE, ids=name)
 def test_gradients_are_finite_and_every_parameter_matters(case):
     model = build(case, layers=1, norm=NORMS[ONCE.index(case) % 4])
@@ -91,6 +92,7 @@ def test_a_model_keeps_its_precision(precision):
     assert model(jnp.asarray(tokens())).dtype == precision
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["lin", "log", "t5", "rope", "sin", "learned", "none"])
 def test_a_fresh_model_is_of_unit_size_and_repeats_from_its_key(encoding):
     fields: dict[str, Any] = SIZES | dict(layers=1, encoding=encoding, precision="float32")

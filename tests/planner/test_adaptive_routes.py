@@ -368,6 +368,7 @@ def assert_random_is_sound(seed: int) -> int:
     return len(plans.met) + len(plans.missed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1005, 1024, 1025, 1087, 1089, 1116])  # a few routes, and fast
 def test_no_input_beats_the_certificate_of_a_random_task(seed):
     assert_random_is_sound(seed)

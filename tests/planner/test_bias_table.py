@@ -44,6 +44,7 @@ def test_the_mass_is_the_norm_of_the_kernel(name):
     assert_sound(built, length=500, starts=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_the_heads_have_the_kernel(precision):
     """alpha_+ w_+ - alpha_- w_- = rho on the window, lag by lag."""

@@ -216,6 +216,7 @@ def assert_random_is_sound(seed):
     return len(plans.met) + len(plans.missed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_no_input_beats_the_certificate_of_a_random_task(seed):
     assert_random_is_sound(seed)
