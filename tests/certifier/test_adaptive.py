@@ -162,6 +162,7 @@ def assert_held(X: Carried, v: np.ndarray, stream: list[list[Fraction]]) -> None
             assert np.isinf(E) or apart <= Fraction(X.radius[row, j])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(25))
 def test_exact_networks_stay_within_their_balls(seed):
     rng = np.random.default_rng(seed)
@@ -185,6 +186,7 @@ def _dot(row: np.ndarray, x: list[Fraction]) -> Fraction:
     return sum((Fraction(w) * value for w, value in zip(row, x, strict=True)), Fraction(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("seed", range(25))
 def test_computed_networks_stay_within_their_balls(seed, precision):

@@ -43,32 +43,38 @@ def tiny_paths(monkeypatch):
 # -- the plain definition --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", some(VALID), ids=name)
 def test_every_architecture_agrees(case):
     assert_agrees("tiny", *sample(case, 9, "float64"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", VALID[::16], ids=name)
 def test_one_block_agrees(case):
     assert_agrees("blocks", *sample(case, 9, "float64"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", KINDS, ids=name)
 def test_one_group_and_one_pair_at_a_time_agree(case):
     assert_agrees("tiny one by one", *sample(case, 13, "float64", heads=3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [0, 1, 2, 127, 128, 129, 257])
 def test_every_length_agrees(n):
     assert_agrees("blocks", *sample(LIN, n, "float32"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("past", [(50, 1), (200, 1), (None, 2), (200, 3)], ids=str)
 def test_windows_and_strides_agree(past):
     window, stride = past
     assert_agrees("blocks", *sample(LIN, 300, "float64", window=window, stride=stride))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", KINDS[1:], ids=name)
 def test_several_blocks_agree_in_float32(case):
     assert_agrees("blocks", *sample(case, 257, "float32"))
@@ -121,6 +127,7 @@ def test_no_weights_where_the_infinite_sum_diverges():
 # -- batches ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["blocks", "tiny"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_batch_is_its_sequences(path, stride):
@@ -160,6 +167,7 @@ NOW = 6  # inside a block of 4
 FUTURES = {0.7: -0.7, 1e30: 1e30, np.nan: 0.0, np.inf: -1e30, -np.inf: -1.0}  # of tokens and of finite values
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", some(ONCE), ids=name)
 def test_the_future_leaves_the_past_bit_identical(case):
     heads, X, V = sample(case, 11, "float32")

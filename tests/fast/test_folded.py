@@ -81,11 +81,13 @@ def test_every_kind_agrees_in_float64(case):
     assert_agrees(build(case), *data(9, "float64"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", PLAIN[::4], ids=name)
 def test_some_kinds_agree_in_float32(case):
     assert_agrees(build(case, precision="float32"), *data(9, "float32"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("case", [PLAIN[i] for i in (0, 3, 8)], ids=name)
 def test_longer_sequences_in_blocks_agree(case, precision):
@@ -94,6 +96,7 @@ def test_longer_sequences_in_blocks_agree(case, precision):
     assert_agrees(build(case, precision=precision, heads=4), x, y)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [

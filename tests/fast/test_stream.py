@@ -79,6 +79,7 @@ def assert_same(found: Any, expected: Any, precision: str = "float64") -> None:
     assert error <= STEPS * EPS[precision] * size, (error, size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("case", "norm"), some(list(zip(VALID, cycle(NORMS), strict=False))), ids=name)
 def test_every_architecture_streams(case, norm):
     """Fed and called, with all tokens finite, and with broken ones among them."""
@@ -92,6 +93,7 @@ def test_every_architecture_streams(case, norm):
         assert_same(np.concatenate(y), model(x))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "precision"),
     [(kind, "float32") for kind in LONG] + [(kind, "float64") for kind in BOTH_PRECISIONS],
@@ -118,6 +120,7 @@ def with_slopes(model: Transformer, *p: float) -> Transformer:
     return eqx.tree_at(lambda m: m.layers[0].attention.heads.encoding.p, model, slopes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normalisation", ["softmax", "none"])
 @pytest.mark.parametrize(
     ("encoding", "p"), [("lin", (-0.3, 0.0)), ("lin", (1e-9, 40.0)), ("log", (-0.7, 0.0))]
@@ -138,6 +141,7 @@ def test_t5_weights_may_differ_by_more_than_a_float_holds(chunks_of_32):
     assert_same(model.stream().feed(x), model(x))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("u", [0.0, 1e-7, 1e-4, 0.3, 2.0])
 def test_sums_do_not_drift(u):
     """sum_{j<n} e^-uj, to a few roundings, after as many steps as float32 alone would not survive."""

@@ -52,6 +52,7 @@ def test_under_softmax_tmx_is_dpf(encoding, past):
     assert np.abs(without).max() > 0.1  # and without softmax it is not
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", HOMOGENEOUS, ids=name)
 def test_a_blank_past_does_not_matter(case):
     """If b_E = 0 and c = 0, blank tokens stay blank through the layers, and only z = t - s is seen."""
@@ -62,6 +63,7 @@ def test_a_blank_past_does_not_matter(case):
     assert (np.abs(later[blanks:] - y) <= EPS["float64"] * error).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [case for case in PLAIN if case not in HOMOGENEOUS], ids=name)
 def test_softmax_and_absolute_positions_do_see_the_start(case):
     """Contrast: softmax shares its weight among blanks too, absolute encodings count from the start."""
@@ -72,6 +74,7 @@ def test_softmax_and_absolute_positions_do_see_the_start(case):
     assert np.abs(later[blanks:] - y).max() > 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", HOMOGENEOUS, ids=name)
 def test_weights_depend_on_the_tokens_and_the_lag_only(case):
     """The same two tokens at the same lag weigh the same wherever they stand, up to rounding."""

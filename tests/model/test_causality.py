@@ -12,6 +12,7 @@ NOW = 5
 FUTURES = [np.full((4, 1), 0.7), np.array([[1e30], [np.nan], [np.inf], [-np.inf]])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ONCE, ids=name)
 def test_the_future_leaves_the_past_bit_identical(case):
     model = build(case, precision="float32")
@@ -36,6 +37,7 @@ def test_norms_and_jit_keep_the_past_bit_identical(norm):
         assert same_bits(run(changed)[:NOW], before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", PLAIN, ids=name)
 def test_a_broken_token_is_seen_by_all_that_follow(case):
     x = tokens()
@@ -52,6 +54,7 @@ def test_a_broken_token_is_seen_only_through_the_window():
     assert list(np.flatnonzero(broken)) == [2, 4]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", VALID, ids=name)
 def test_attention_reads_strictly_the_visible_past(case):
     model = build(case)

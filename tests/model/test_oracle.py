@@ -23,12 +23,14 @@ def assert_agrees(model, x):
     assert excess.max(initial=0) <= C
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("case", VALID, ids=name)
 def test_float64_agrees_with_the_oracle(case, norm):
     assert_agrees(build(case, norm=norm), tokens())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ONCE, ids=name)
 def test_float32_agrees_with_the_oracle(case):
     assert_agrees(build(case, precision="float32"), tokens(dtype="float32"))

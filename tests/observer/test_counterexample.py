@@ -100,6 +100,7 @@ def check(found, model, task, r: float = 1.0) -> None:
     assert np.abs(y - H).max() >= (1 - 1e-3) * r and found.error >= (1 - 1e-3) * r
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "L, H, d_v, T, switches",
     [
