@@ -1,0 +1,96 @@
+"""Findings as tables: for the terminal, and for the README."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from memloci.report.figures import number
+from memloci.report.run_tables import duration
+from memloci.report.tables import plain_table
+from memloci.study.claim import Claim, Finding, finding_from_dict
+from memloci.study.statistics import Part
+
+DASH = "–"
+STYLES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
+SIGNS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "?"}
+
+
+def findings_table(findings: Sequence[Finding]) -> Any:
+    """What was found, a line for every claim."""
+    table = plain_table()
+    table.add_column("id", no_wrap=True)
+    table.add_column("claim")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("effect that decides")
+    table.add_column("seeds", justify="right", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    for finding in in_order(findings):
+        verdict = Text(f"{SIGNS[finding.verdict]} {finding.verdict}", STYLES[finding.verdict])
+        effect = Text(effect_text(deciding(finding)))
+        cells = f"{finding.seeds:,}", duration(finding.seconds)
+        table.add_row(Text(finding.id, "bold"), Text(finding.title), verdict, effect, *cells)
+    return table
+
+
+def claims_table(claims: Sequence[Claim]) -> Any:
+    """What can be asked."""
+    table = plain_table()
+    table.add_column("id", no_wrap=True)
+    table.add_column("claim")
+    table.add_column("source")
+    for claim in sorted(claims, key=lambda claim: place(claim.id)):
+        table.add_row(Text(claim.id, "bold"), Text(claim.title), Text(claim.source))
+    return table
+
+
+def markdown_table(findings: Sequence[Mapping[str, Any] | Finding]) -> str:
+    """The verdicts for the README; of findings, or of what their `to_dict` gave."""
+    known = [each if isinstance(each, Finding) else finding_from_dict(each) for each in findings]
+    lines = ["| id | claim | verdict | effect | seeds |", "|---|---|---|---|---:|"]
+    for finding in in_order(known):
+        effect = effect_text(deciding(finding))
+        cells = [finding.id, finding.title, finding.verdict, effect, f"{finding.seeds:,}"]
+        lines.append(f"| {' | '.join(map(_markdown, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """On one line, in one cell, and no HTML."""
+    flat = " ".join(text.split())
+    return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def deciding(finding: Finding) -> Part | None:
+    return finding.effect if finding.parts else None
+
+
+def effect_text(part: Part | None) -> str:
+    """1.3 decades [1.1, 1.5], margin 0.3"""
+    if part is None:
+        return DASH
+    side = "" if part.side == "above" else ", should be below"
+    margin = f"margin {number(part.margin)}{side}"
+    value = part.effect.value
+    if value is None or not math.isfinite(value):
+        return f"no number, {margin}"
+    interval = interval_text(part)
+    unit = f" {part.unit}" if part.unit else ""
+    return f"{number(value)}{unit}{f' {interval}' if interval else ''}, {margin}"
+
+
+def interval_text(part: Part) -> str:
+    low, high = part.effect.low, part.effect.high
+    return "" if low is None or high is None else f"[{number(low)}, {number(high)}]"
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: place(finding.id))
+
+
+def place(id: str) -> tuple[float, str]:
+    """2a is before 10a."""
+    found = re.match(r"\d+", id)
+    return (int(found[0]) if found else math.inf, id)

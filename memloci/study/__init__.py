@@ -1,0 +1,1 @@
+"""STUDY: claims against evidence."""

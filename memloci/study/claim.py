@@ -1,0 +1,224 @@
+"""What a claim is, what is run for it, and what comes out.
+
+Claim -> arms -> runs (tuned, then fresh seeds) -> Evidence -> judge -> Finding
+
+An arm is one configuration: task, architecture, settings. Its learning rate is tuned on pilot seeds, alike for all arms,
+and the claim is judged on other seeds, which nobody looks at before. A claim may compute more than it trains: proved
+bounds, compiled weights, counterexamples.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from memloci.model.transformer import Transformer
+from memloci.study.statistics import Estimate, Part, Verdict, overall, shared_level
+from memloci.training.spec import Run
+
+Progress = Callable[[str, float], None]
+Record = Mapping[str, Any]
+PILOT = 1_000_000  # seeds from here on tune, those from 0 on judge
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much work a study may be."""
+
+    name: Literal["quick", "full"]
+    seeds: int
+    pilots: int
+    rates: tuple[float, ...]
+    text: str | None = None  # a user's own file for the claims about language
+
+    def pick(self, quick: Any, full: Any) -> Any:
+        return quick if self.name == "quick" else full
+
+
+QUICK = Profile("quick", seeds=5, pilots=1, rates=(3e-3, 1e-2, 3e-2))
+FULL = Profile("full", seeds=10, pilots=2, rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One configuration of a claim."""
+
+    name: str
+    task: dict[str, Any]
+    architecture: dict[str, Any] | None
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, rate: float, seed: int) -> Run:
+        settings = {**self.training, "rate": rate, "seed": seed}
+        return Run(task=self.task, architecture=self.architecture, training=settings)
+
+    def varied(self, **changes: Any) -> "Arm":
+        """The same arm with other switches."""
+        return replace(self, architecture={**(self.architecture or {}), **changes})
+
+
+@dataclass(frozen=True)
+class Result:
+    """An arm after its runs."""
+
+    arm: Arm
+    rate: float
+    tuning: dict[str, float | None]  # rate -> median held-out loss of the pilots
+    records: tuple[Record, ...]  # of the judging seeds, in their order
+    keys: tuple[str, ...]
+
+    def values(self, measure: str) -> list[float]:
+        """Over seeds; empty if any run has none, for a mean over the survivors would flatter the arm."""
+        found = [record.get(measure) for record in self.records]
+        return (
+            []
+            if any(value is None for value in found)
+            else [float(value) for value in found if value is not None]
+        )
+
+    def logs(self, measure: str) -> list[float]:
+        """log10 of an error over seeds."""
+        return [math.log10(max(value, 1e-300)) for value in self.values(measure)]
+
+    @property
+    def parameters(self) -> int | None:
+        return next((record["parameters"] for record in self.records if record.get("parameters")), None)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a claim is judged by."""
+
+    profile: Profile
+    results: Mapping[str, Result]
+    weights: Callable[[str], bytes]  # of a run's key
+    progress: Progress = lambda text, done: None
+    family: int = 1  # claims that are judged together and share the 5 %
+
+    def level(self, parts: int) -> float:
+        """Of every interval of a claim with so many parts."""
+        return shared_level(parts * self.family)
+
+    def __getitem__(self, name: str) -> Result:
+        return self.results[name]
+
+    def models(self, name: str) -> list[Transformer]:
+        """The trained models of an arm."""
+        from memloci.model.architecture import Architecture
+        from memloci.model.store import from_weights
+
+        found, result = [], self.results[name]
+        for key, record in zip(result.keys, result.records, strict=True):
+            if record.get("status") == "done":
+                sizes = Architecture(**record["architecture"]), record["channels"], record["outputs"]
+                found.append(from_weights(*sizes, self.weights(key)))
+        return found
+
+
+@dataclass(frozen=True)
+class Series:
+    """Numbers to draw: at each x one value per seed, or a single one where it was proved or computed."""
+
+    name: str
+    x: tuple[Any, ...]
+    values: tuple[tuple[float, ...], ...]
+    kind: Literal["trained", "measured", "certified", "bound", "paper"] = "trained"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure as data; words for x make it a row of dots, numbers make it curves."""
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = True
+    marks: tuple[tuple[str, float], ...] = ()  # horizontal lines
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a claim makes of its evidence."""
+
+    parts: tuple[Part, ...]
+    said: str  # what was found, in a sentence or two
+    panels: tuple[Panel, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement that can be wrong, and the experiment that would show it."""
+
+    id: str
+    title: str
+    statement: str
+    source: str
+    design: str  # how the experiment works, and how it could come out against the claim
+    measure: str  # that the arms are compared by
+    arms: Callable[[Profile], Sequence[Arm]]
+    judge: Callable[[Evidence], Judgement]
+    untried: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to "is it true?", with everything that is needed to check it."""
+
+    id: str
+    title: str
+    statement: str
+    source: str
+    design: str
+    measure: str
+    profile: str
+    seeds: int
+    parts: tuple[Part, ...]
+    said: str
+    panels: tuple[Panel, ...]
+    arms: tuple[dict[str, Any], ...]  # rows of a table
+    notes: tuple[str, ...]
+    untried: tuple[str, ...]
+    seconds: float  # of one core, for runs, compilations and computations
+    command: str
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return overall(self.parts)
+
+    @property
+    def effect(self) -> Part:
+        """The part that decided: one that refutes, else one that is open, else the first."""
+        order = ("refuted", "inconclusive", "confirmed")
+        return min(self.parts, key=lambda part: order.index(part.verdict))
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = asdict(self)
+        return {**fields, "parts": [part.to_dict() for part in self.parts], "verdict": self.verdict}
+
+
+def finding_from_dict(data: Mapping[str, Any]) -> Finding:
+    parts = [
+        Part(**{**{k: v for k, v in part.items() if k != "verdict"}, "effect": Estimate(**part["effect"])})
+        for part in data["parts"]
+    ]
+    panels = [
+        Panel(
+            **{
+                **panel,
+                "series": tuple(map(_series, panel["series"])),
+                "marks": tuple(map(tuple, panel["marks"])),
+            }
+        )
+        for panel in data["panels"]
+    ]
+    rest = {k: v for k, v in data.items() if k not in ("parts", "panels", "verdict")}
+    tuples = {k: tuple(rest[k]) for k in ("arms", "notes", "untried")}
+    return Finding(**{**rest, **tuples, "parts": tuple(parts), "panels": tuple(panels)})
+
+
+def _series(data: Mapping[str, Any]) -> Series:
+    return Series(**{**data, "x": tuple(data["x"]), "values": tuple(map(tuple, data["values"]))})

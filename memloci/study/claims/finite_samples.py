@@ -1,0 +1,89 @@
+"""7. Finite samples: error against the number of training sequences, adaptive against fixed lags."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from memloci.study.arms import MEAN_SQUARE, PAYLOAD, SIGNS, adaptive, decades, fixed, gain, model, series
+from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
+from memloci.study.statistics import Part, combination
+
+FEW, MANY = 16, 256
+MARGIN = 0.3  # decades
+KINDS = ("fixed", "adaptive")
+
+
+def _tasks() -> dict[str, dict[str, Any]]:
+    """The same channels and the same farthest lag; in one the sign decides between two lags, in the other it is idle."""
+    return {
+        "fixed": fixed([2], "v1", SIGNS, PAYLOAD),
+        "adaptive": adaptive(["where(b0 > 0, 1, 2)"], "v1", SIGNS, PAYLOAD),
+    }
+
+
+def _name(kind: str, samples: int) -> str:
+    return f"{kind}, {samples} sequences"
+
+
+def _samples(profile: Profile) -> tuple[int, ...]:
+    return profile.pick((FEW, MANY), (8, FEW, 32, 64, 128, MANY, 1024))
+
+
+def arms(profile: Profile) -> Sequence[Arm]:
+    training = {"steps": profile.pick(800, 5000), "batch": 64, "length": 16, "held_out": 512}
+    architecture = model(8, 64, attention="dp", normalisation="softmax")
+    return [
+        Arm(_name(kind, N), task, architecture, {**training, "samples": N})
+        for kind, task in _tasks().items()
+        for N in _samples(profile)
+    ]
+
+
+def judge(evidence: Evidence) -> Judgement:
+    level = evidence.level(3)
+    gains = {kind: gain(evidence, _name(kind, FEW), _name(kind, MANY), level) for kind in KINDS}
+    last = {kind: evidence[_name(kind, MANY)].logs(MEAN_SQUARE) for kind in KINDS}
+    harder = combination([(1.0, last["adaptive"]), (-1.0, last["fixed"])], level)
+    lines = tuple(
+        series(evidence, kind, [(N, _name(kind, N)) for N in _samples(evidence.profile)]) for kind in KINDS
+    )
+    return Judgement(
+        parts=(
+            *(
+                Part(f"{kind}: {MANY} sequences in place of {FEW} lower the error", effect, MARGIN, "decades")
+                for kind, effect in gains.items()
+            ),
+            Part(f"{MANY} sequences leave adaptive lags worse than a fixed one", harder, MARGIN, "decades"),
+        ),
+        said=(
+            f"{MANY} sequences in place of {FEW} lower the error by {decades(gains['fixed'])} (fixed) and "
+            f"{decades(gains['adaptive'])} (adaptive); with {MANY} the adaptive error is the fixed one times "
+            f"{decades(harder)}."
+        ).replace("times a factor of", "times"),
+        panels=(
+            Panel(
+                "Error against the number of sequences",
+                "training sequences",
+                "mean square error",
+                lines,
+                log_x=True,
+            ),
+        ),
+    )
+
+
+CLAIM = Claim(
+    id="7",
+    title="Finite samples: adaptive lags need more of them",
+    statement="The error falls with the number of training sequences, and adaptive lags need more of them than fixed ones.",
+    source="ours; THEORY.md section 6, further questions",
+    design=(
+        "One dp layer of 8 heads and 64 neurons learns to return a number at lag 2, or at the lag 1 or 2 that a sign chooses; "
+        "both tasks have the same channels, architecture and steps, and fixed data sets. Half of the adaptive lags are "
+        "nearer, which makes that task the easier one for attention. The claim fails if data does not help by a factor of "
+        "2, or if the adaptive error is not the larger one by a factor of 2."
+    ),
+    measure=MEAN_SQUARE,
+    arms=arms,
+    judge=judge,
+    untried=("nested lags", "early stopping and weight decay, which fight overfitting", "longer sequences"),
+)

@@ -1,0 +1,79 @@
+"""1b. Unrelated memories: one layer suffices, with enough heads and width.
+
+The precision wall stands in the way at far lags, whatever the heads: both sides are shown, and the verdict is about
+lags that float32 can reach.
+"""
+
+import math
+from collections.abc import Sequence
+
+from memloci.study.arms import MEAN_SQUARE, decades, gain, model, series
+from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
+from memloci.study.claims.boolean import FAR, NEAR, SOLVED, boolean, training
+from memloci.study.statistics import Part, combination
+
+MARGIN = 0.3  # decades
+SMALL, LARGE, DEEP, BEYOND = (
+    "1 head, 8 neurons",
+    "16 heads, 128 neurons",
+    "3 layers, as large",
+    "16 heads, far lags",
+)
+
+
+def arms(profile: Profile) -> Sequence[Arm]:
+    settings = training(profile)
+    return [
+        Arm(SMALL, boolean(), model(1, 8), settings),
+        Arm(LARGE, boolean(), model(16, 128), settings),
+        Arm(DEEP, boolean(), model(5, 44, layers=3), settings),
+        Arm(BEYOND, boolean(FAR), model(16, 128), settings),
+    ]
+
+
+def judge(evidence: Evidence) -> Judgement:
+    level = evidence.level(2)
+    solved = combination([(1.0, evidence[LARGE].logs(MEAN_SQUARE))], level)
+    enough = gain(evidence, SMALL, LARGE, level)
+    deeper, beyond = gain(evidence, LARGE, DEEP, level), evidence[BEYOND].values(MEAN_SQUARE)
+    dots = series(evidence, "trained", [(name, name) for name in (SMALL, LARGE, DEEP, BEYOND)])
+    far = f"{sum(beyond) / len(beyond):.2g}" if beyond else "no number"
+    return Judgement(
+        parts=(
+            Part(
+                "one layer with 16 heads and 128 neurons solves it",
+                solved,
+                math.log10(SOLVED),
+                "log10 error",
+                "below",
+            ),
+            Part("1 head and 8 neurons are worse", enough, MARGIN, "decades"),
+        ),
+        said=(
+            f"At lags {list(NEAR)} more heads and neurons lower the error by {decades(enough)}. Three layers of the same size "
+            f"lower it by {decades(deeper)} more. At lags {list(FAR)}, beyond the precision wall, one layer leaves {far} of a "
+            "variance of 1."
+        ),
+        panels=(
+            Panel("A sparse Boolean function", "", "mean square error", (dots,), marks=(("solved", SOLVED),)),
+        ),
+        notes=("The parts do not ask whether depth would be better: the claim is that one layer is enough.",),
+    )
+
+
+CLAIM = Claim(
+    id="1b",
+    title="Unrelated memories: one layer suffices",
+    statement="One layer learns a function of unrelated memories, if it has enough heads and neurons.",
+    source="arXiv 2402.00522, insight 1; THEORY.md section 6",
+    design=(
+        f"A sign at one lag chooses between signs at two others, lags {list(NEAR)}. The claim fails if one layer with 16 "
+        f"heads and 128 neurons leaves more than {SOLVED:.0%} of the variance, or if it is no better than 1 head and 8 "
+        f"neurons. A deep model with the same parameters, and lags {list(FAR)} that one lin layer cannot recall in float32, "
+        "are shown beside it."
+    ),
+    measure=MEAN_SQUARE,
+    arms=arms,
+    judge=judge,
+    untried=("parity, which gradient descent finds hard at any depth", "more than three memories"),
+)

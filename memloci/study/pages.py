@@ -1,0 +1,71 @@
+"""Findings to files: a page each, the index, the table in the README.
+
+The index has every claim whose finding is kept in the directory, with those that were just made in place of older ones, so
+claims can be studied one at a time.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from memloci import __version__
+from memloci.errors import BadInput
+from memloci.model.files import replace_together
+from memloci.study.claim import Finding, finding_from_dict
+from memloci.study.claims import CLAIMS
+from memloci.study.run import FINDINGS
+
+DOCS, VERDICTS = "docs", "verdicts.json"
+BEGIN, END = "<!-- verdicts: written by `make verdicts` -->", "<!-- end of verdicts -->"
+
+
+def write(out: Path, findings: Sequence[Finding]) -> list[Finding]:
+    """All pages of a directory; the findings that they show."""
+    from memloci.report.study import study_pages
+
+    shown = _all(out, findings)
+    about = {
+        "version": f"memloci {__version__}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+    }
+    replace_together(out, study_pages(shown, about))
+    return shown
+
+
+def _all(out: Path, findings: Sequence[Finding]) -> list[Finding]:
+    profile = findings[0].profile
+    found = {finding.id: finding for finding in findings}
+    for name in CLAIMS:
+        path = out / FINDINGS / f"{name}-{profile}.json"
+        if name not in found and path.exists():
+            try:
+                found[name] = finding_from_dict(json.loads(path.read_bytes())["finding"])
+            except (ValueError, KeyError, TypeError):
+                continue  # another version wrote it: its claim is studied anew when asked for
+    return [found[name] for name in CLAIMS if name in found]
+
+
+def update_readme(readme: Path, findings: Sequence[Finding]) -> None:
+    """The table of verdicts between its marks, and in docs/ the records that it is made from."""
+    if not readme.is_file():
+        raise BadInput(f"readme: {readme} is no file")
+    records = [
+        {**finding.to_dict(), "panels": [], "arms": []} for finding in findings
+    ]  # what the table needs
+    text = with_table(readme.read_text(), records)
+    if text is None:
+        raise BadInput(f"readme: {readme} lacks the lines {BEGIN} and {END}")
+    replace_together(readme.parent / DOCS, {VERDICTS: (json.dumps(records, indent=1) + "\n").encode()})
+    replace_together(readme.parent, {readme.name: text.encode()})
+
+
+def with_table(text: str, records: Sequence[Mapping[str, Any]]) -> str | None:
+    """A README with the table of these records; None if it has no place for it."""
+    from memloci.report.study_tables import markdown_table
+
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{markdown_table(records)}\n{END}{after}" if begin and end else None

@@ -1,0 +1,135 @@
+"""A study from its claims to its pages, with an engine that trains nothing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from memloci.errors import BadInput
+from memloci.study import pages, run
+from memloci.study.claim import PILOT, QUICK
+from memloci.study.claims import CLAIMS
+from memloci.sweeps.store import Store
+
+FAKE = "tests.study.fake:execute"
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    monkeypatch.setattr("memloci.sweeps.start.EXECUTE", FAKE)
+
+
+def _study(place, names, **settings):
+    return run.study(names, out=place, workers=1, **settings)
+
+
+def _rows(place):
+    with Store(place / run.STORE, create=False) as store:
+        return store.rows()
+
+
+def test_a_study_tunes_then_judges_on_other_seeds(fake, tmp_path):
+    (found,) = _study(tmp_path, ["2b"])
+    rows = _rows(tmp_path)
+    seeds = {row["config"]["training"]["seed"] for row in rows}
+    assert seeds == {*range(QUICK.seeds), *(PILOT + k for k in range(QUICK.pilots))}
+    judged = [row["config"]["training"] for row in rows if row["config"]["training"]["seed"] < PILOT]
+    assert {training["rate"] for training in judged} == {1e-2}, "the best rate of the fake engine"
+    assert all(arm["rate"] == 1e-2 and arm["seeds"] == QUICK.seeds for arm in found.arms)
+    # The fake engine likes heads and does not care for neurons, as the claim says.
+    assert found.verdict == "confirmed"
+    assert found.seconds > 0 and found.command == "memloci study 2b --quick"
+
+
+def test_claims_share_runs(fake, tmp_path):
+    _study(tmp_path, ["2a", "2b", "4a", "4b"])
+    before = len(_rows(tmp_path))
+    (found,) = _study(tmp_path, ["9"])
+    assert len(_rows(tmp_path)) == before and len(found.arms) == 16
+
+
+def test_a_second_study_only_draws(fake, tmp_path, monkeypatch):
+    (first,) = _study(tmp_path, ["4a"])
+    monkeypatch.setattr("memloci.sweeps.start.EXECUTE", "tests.study.fake:no_such_engine")
+    monkeypatch.setattr(run, "Evidence", None)  # judging again would need it
+    assert _study(tmp_path, ["4a"]) == [first]
+
+
+def test_a_finding_is_made_anew_when_its_rule_changes(fake, tmp_path, monkeypatch):
+    _study(tmp_path, ["4a"])
+    kept = tmp_path / run.FINDINGS / "4a-quick.json"
+    content = json.loads(kept.read_bytes())
+    content["finding"]["said"] = "an older sentence"
+    kept.write_text(json.dumps(content))
+    assert _study(tmp_path, ["4a"])[0].said == "an older sentence"
+    kept.write_text(json.dumps({**content, "fingerprint": "of other code"}))
+    assert _study(tmp_path, ["4a"])[0].said != "an older sentence"
+    kept.write_text("{")
+    assert _study(tmp_path, ["4a"])[0].said != "an older sentence"
+
+
+def test_rates_without_numbers_are_not_chosen():
+    assert run.best({"0.001": 0.5, "0.01": 0.1, "0.1": None}) == 0.01
+    assert run.best({"0.001": None, "0.01": None}) == 0.001
+    assert run.best({"0.01": 0.0, "0.1": 0.2}) == 0.01
+
+
+def test_lost_runs_are_told_and_leave_the_claim_open(fake, tmp_path, monkeypatch):
+    _study(tmp_path, ["4a"])
+    with Store(tmp_path / run.STORE) as store:
+        key = next(r["key"] for r in store.rows() if r["config"]["training"]["seed"] == 0)
+        store.db.execute('UPDATE runs SET record = \'{"status": "diverged"}\' WHERE key = ?', (key,))
+        store.db.commit()
+    (found,) = _study(tmp_path, ["4a"])
+    assert [part.effect.value for part in found.parts].count(None) == 1, "the part that needs the lost run"
+    assert any("1 of 5 runs have no result" in note for note in found.notes)
+
+
+def test_pages_show_all_claims_of_a_directory(fake, tmp_path):
+    pages.write(tmp_path, _study(tmp_path, ["4a"]))
+    shown = pages.write(tmp_path, _study(tmp_path, ["4b"]))
+    assert [finding.id for finding in shown] == ["4a", "4b"]
+    index = (tmp_path / "index.html").read_text()
+    for name in ("4a", "4b"):
+        assert f'href="{name}.html"' in index and (tmp_path / f"{name}.html").exists()
+        assert (tmp_path / f"{name}-1.csv").read_text().count("\n") > QUICK.seeds
+
+
+def test_the_readme_gets_the_table_between_its_marks(fake, tmp_path):
+    findings = _study(tmp_path / "study", ["4a"])
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+    pages.update_readme(readme, findings)
+    text = readme.read_text()
+    assert text.startswith(f"before\n{pages.BEGIN}\n") and text.endswith(f"{pages.END}\nafter\n")
+    assert "old" not in text and "Heavy tails: log beats lin" in text
+    readme.write_text("no marks")
+    with pytest.raises(BadInput, match="lacks the lines"):
+        pages.update_readme(readme, findings)
+
+
+def test_bad_input_is_one_line(tmp_path):
+    with pytest.raises(BadInput, match="unknown 'huge'; use quick, full"):
+        _study(tmp_path, ["4a"], profile="huge")
+    with pytest.raises(BadInput, match="no file"):
+        _study(tmp_path, ["4a"], text=tmp_path / "none.txt")
+
+
+def _memloci(*arguments, cwd):
+    code = f"import memloci.sweeps.start as start; start.EXECUTE = {FAKE!r}; import memloci.cli; memloci.cli.main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
+        env={**__import__("os").environ, "PYTHONPATH": str(run.HERE.parents[1])},
+    )  # fmt: skip
+
+
+def test_the_command_line(tmp_path):
+    listed = _memloci("study", "--list", "--json", cwd=tmp_path)
+    assert [claim["id"] for claim in json.loads(listed.stdout)] == list(CLAIMS), listed.stderr
+    done = _memloci("study", "4b", "--out", "here", "--workers", "1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["verdict"] in ("confirmed", "refuted", "inconclusive")
+    assert (tmp_path / "here" / "4b.html").exists()
+    refused = _memloci("study", "99", cwd=tmp_path)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
