@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test test-all lint format bench constraints clean
+.PHONY: help demo test test-all lint format bench verdicts constraints clean
 help:
 	@echo "make demo      see what memloci does; writes pages and figures to out/demo"
 	@echo "make test      the tests of every change, minutes"
 	@echo "make test-all  the slow tests too"
 	@echo "make lint      ruff and pyright"
+	@echo "make verdicts  all claims, a quarter of an hour; writes out/study and the table in README.md"
 	@echo "make bench     speed, as ratios; writes out/bench"
 
 # uv installs in seconds what takes pip a minute; pip serves where uv cannot.
@@ -39,6 +40,10 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks --out out/bench
+
+# The table of verdicts in the README comes from here and from nowhere else.
+verdicts: $(READY)
+	$(BIN)/memloci study all --quick --out out/study --readme README.md
 
 constraints: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \

@@ -491,6 +491,161 @@ def runs(
         _print(run_tables.runs_table(found, limit))
 
 
+@app.command(epilog="Example:  memloci rates power-law --vary heads --out out/rates")
+def rates(
+    task: Task,
+    vary: Annotated[
+        str, typer.Option("--vary", help="heads, width, layers, samples, length or bits.", show_default=False)
+    ],
+    values: Annotated[
+        str | None, typer.Option("--values", help="As 1,2,4,8.", show_default="some that suit the task")
+    ] = None,
+    encoding: Annotated[str, typer.Option("--encoding", help="lin or log.")] = "lin",
+    no_train: Annotated[bool, typer.Option("--no-train", help="Only what needs no training.")] = False,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Trained models at every value.", min=1, max=1000)
+    ] = 5,
+    steps: Annotated[int, typer.Option("--steps", help="Of a training.", min=1)] = 600,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="A directory for the page, its figures and data.", show_default=False),
+    ] = None,
+    store: RunStore = Path("runs.sqlite"),
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
+    ] = None,
+    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"
+        ),
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Error against one size: the paper's slope, what is proved, what is compiled, what is trained."""
+    from memloci.model.files import replace_together
+    from memloci.study.rates import rates as find_rates
+
+    try:
+        chosen = None if values is None else [int(value) for value in values.split(",")]
+    except ValueError:
+        raise BadInput(f"--values: needs whole numbers with commas between, found {values!r}") from None
+    try:
+        with _progress() as progress:
+            finding = find_rates(
+                task,
+                vary,
+                values=chosen,
+                encoding=encoding,
+                seeds=seeds,
+                steps=steps,
+                seed=seed,
+                store=store,
+                workers=workers,
+                engine=engine,
+                address=address,
+                trained=not no_train,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+    if out is not None:
+        from memloci.report.rates import rates_files
+
+        replace_together(out, rates_files(finding))
+    if as_json:
+        _print_json(finding.to_dict())
+        return
+    from memloci.report.rates_tables import rates_text
+
+    _print(rates_text(finding))
+    if out is not None:
+        _write(f"wrote {out}: rates.html, and figures and data of both errors\n")
+
+
+@app.command(epilog="Example:  memloci study 4a 4b --quick --out out/study")
+def study(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Claims, as 4a; all for every one.", show_default=False, metavar="NAME..."),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick/--full", help="All in a quarter of an hour, or in hours; both go on where they stopped."
+        ),
+    ] = True,
+    listed: Annotated[bool, typer.Option("--list", help="Which claims there are.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="The directory to write.")] = Path("out/study"),
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="The file that keeps runs.", show_default="runs.sqlite in --out"),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            "--text", help="For the claims about language.", show_default="Python's standard library"
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
+    ] = None,
+    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"
+        ),
+    ] = None,
+    readme: Annotated[
+        Path | None,
+        typer.Option("--readme", help="Also put the table of verdicts into this file, between its marks."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Is it true? A claim of the paper, or of ours, with a verdict that can be checked."""
+    from memloci.report import study_tables
+    from memloci.study import pages
+    from memloci.study.claims import CLAIMS, load_claim
+
+    if listed:
+        claims = [load_claim(name) for name in CLAIMS]
+        if as_json:
+            told = ("id", "title", "statement", "source", "design")
+            _print_json([{name: getattr(claim, name) for name in told} for claim in claims])
+        else:
+            _print(study_tables.claims_table(claims))
+        return
+    from memloci.study.run import study as run_study
+
+    with _progress() as progress:
+        findings = run_study(
+            names or [],
+            profile="quick" if quick else "full",
+            out=out,
+            store=store,
+            workers=workers,
+            engine=engine,
+            address=address,
+            text=text,
+            progress=progress,
+        )
+        progress("writing the pages", 1.0)
+        written = pages.write(out, findings)
+    if readme is not None:
+        pages.update_readme(readme, written)
+    if as_json:
+        _print_json([finding.to_dict() for finding in findings])
+    else:
+        _print(study_tables.findings_table(findings))
+        _write(
+            f"wrote {out}: index.html and a page for each of {len(written)} claims, with figures and data\n"
+        )
+
+
 @app.command(epilog="Example:  memloci doctor --json")
 def doctor(as_json: Json = False) -> None:
     """Versions, devices and optional extras: what is here, and how to get what is not."""

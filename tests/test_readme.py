@@ -1,9 +1,13 @@
 """The README's first lines do their job, and its snippets run."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from memloci.study.claims import CLAIMS
+from memloci.study.pages import with_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -34,3 +38,9 @@ def test_the_map_names_what_is_there():
     text = (ROOT / "docs" / "map.md").read_text()
     for path in re.findall(r"`((?:memloci|tests)/[^`]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_the_verdicts_are_those_that_were_found():
+    records = json.loads((ROOT / "docs" / "verdicts.json").read_text())
+    assert [record["id"] for record in records] == list(CLAIMS)
+    assert with_table(README, records) == README, "make verdicts writes the table"

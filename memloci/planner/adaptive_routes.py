@@ -268,11 +268,12 @@ def chain(demand: AdaptiveDemand) -> Wiring:
 # -- lin and log without normalisation --------------------------------------------------------------------
 
 
-def sums(demand: AdaptiveDemand, rpe: str, attention: str) -> Wiring:
+def sums(demand: AdaptiveDemand, rpe: str, attention: str, heads_each: int | None = None) -> Wiring:
     """The paper's construction: weights e^{beta_h (phi(z) - phi(g))}, whose sum over the heads singles out g.
 
     The logit is beta_h (g - T) - beta_h (z - 1) for lin, beta_h (log g - log T) - beta_h log z for log, so
     that no weight exceeds 1. tmx adds the query term as it is, dp multiplies it by a constant key.
+    `heads_each` asks for that many per memory, whatever they reach.
     """
     task = demand.task
     asked, most = capacity(task), (demand.levels + 1) * max(HEADS) * task.M * (task.d + 1)
@@ -289,7 +290,8 @@ def sums(demand: AdaptiveDemand, rpe: str, attention: str) -> Wiring:
         table = task.lag_tables[i - 1]
         lags = tuple(np.unique(table.lags).tolist())
         if lags not in found:
-            found[lags] = _fewest_heads(demand, rpe, lags, _enough(demand, i))
+            fewest = lambda i=i, lags=lags: _fewest_heads(demand, rpe, lags, _enough(demand, i))
+            found[lags] = _sum(rpe, lags, heads_each, demand.precision) if heads_each else fewest()
         best, slot = found[lags], f"lag of {i}"
         lift = LIFT if task.parents[i - 1] else 0.0
         value_of = (lambda g: g * 1.0) if rpe == "lin" else (lambda g, lift=lift: np.log(g) + lift)

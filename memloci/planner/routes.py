@@ -105,14 +105,19 @@ def one_layer(demand: Demand, rpe: str) -> Design:
         raise Obstacle("nothing is recalled")
     far = max((t.lag for t in targets if isinstance(t, SingleLag)), default=1)
     _refuse_beyond_the_wall(rpe, far, demand, demand.E_attn, f"lag {far} with one {rpe} layer")
-    best = fewest_heads(rpe, targets, demand, demand.E_attn)
+    return kernel_layer(demand, fewest_heads(rpe, targets, demand, demand.E_attn))
+
+
+def kernel_layer(demand: Demand, best: KernelSum) -> Design:
+    """The layer whose heads are those of a kernel sum for the memories, however good it is."""
     moves = tuple(
-        Move(channel, name, tuple(map(float, best.coefficients[targets.index(target)])))
+        Move(channel, name, tuple(map(float, best.coefficients[best.targets.index(target)])))
         for name, channel, target in demand.memories
     )
     layer = Layer(tuple(Decay(p) for p in best.exponents), moves)
     why = f"{best.heads} shared heads, mass {best.mass:.2g}: l1 error {best.error:.2g} in exact arithmetic"
-    return demand.design(f"one-layer-{rpe}", why, [layer], {n: n for n, _, _ in demand.memories}, rpe)
+    holds = {name: name for name, _, _ in demand.memories}
+    return demand.design(f"one-layer-{best.rpe}", why, [layer], holds, best.rpe)
 
 
 def _refuse_beyond_the_wall(rpe: str, lag: int, demand: Demand, enough: float, what: str) -> None:

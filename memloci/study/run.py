@@ -1,16 +1,14 @@
-"""Claims to findings: tune every arm, run fresh seeds, judge, keep.
+"""Claims to findings: train the arms of all of them, judge each, keep.
 
-claims -> arms -> pilot runs -> a rate for every arm -> judging runs -> Evidence -> Finding
+claims -> arms -> tuned runs (tuned_runs.py) -> Evidence -> judge -> Finding
 
-All arms of all claims that are asked for go into one queue of the sweep store, so workers share compiled programs,
-claims share runs, a study that was stopped goes on, and one that is done only draws. A finding is kept under a hash
-of its runs and of the code that judged them.
+All arms of all claims that are asked for go into one queue, so claims share runs, a study that was stopped goes on, and one
+that is done only draws. A finding is kept under a hash of its runs and of the code that judged them.
 """
 
 import hashlib
 import json
 import shlex
-import statistics
 import sysconfig
 import time
 from collections.abc import Mapping, Sequence
@@ -22,9 +20,9 @@ from memloci.errors import BadInput
 from memloci.model.files import replace_together
 from memloci.study.claim import (
     FULL,
+    JUDGING,
     PILOT,
     QUICK,
-    Arm,
     Claim,
     Evidence,
     Finding,
@@ -35,10 +33,8 @@ from memloci.study.claim import (
 )
 from memloci.study.claims import CLAIMS, load_claim
 from memloci.study.statistics import mean
-from memloci.sweeps.grid import Sweep
-from memloci.sweeps.start import sweep
+from memloci.study.tuned_runs import tuned_runs
 from memloci.sweeps.store import Store
-from memloci.training.spec import Run
 
 PROFILES = {profile.name: profile for profile in (QUICK, FULL)}
 HERE = Path(__file__).parent
@@ -62,41 +58,34 @@ def study(
     claims = chosen(names)
     if profile not in PROFILES:
         raise BadInput(f"profile: unknown {profile!r}; use {', '.join(PROFILES)}")
-    place = Path(out)
-    place.mkdir(parents=True, exist_ok=True)
-    store = Path(store or place / STORE)
-    settings = replace(PROFILES[profile], text=str(text or _corpus(place)))
     if text is not None and not Path(text).is_file():
         raise BadInput(f"text: {text} is no file")
-    arms = {claim.id: list(claim.arms(settings)) for claim in claims}
-    for claim in claims:
-        _check(claim, arms[claim.id])
-    unique = list({_identity(arm): arm for mine in arms.values() for arm in mine}.values())
-    where = {"store": store, "workers": workers, "engine": engine, "address": address}
-
-    pilots = {
-        (_identity(arm), rate): _pilots(arm, rate, settings) for arm in unique for rate in settings.rates
-    }
-    _work("tuning", settings, [run for runs in pilots.values() for run in runs], where, progress, 0.0, 0.35)
-    seen = _stored(store)
-    tuned = {_identity(arm): _tuning(arm, pilots, seen, settings) for arm in unique}
-    judging = {
-        name: _judging(arm, best(tuned[name]), settings) for arm in unique for name in [_identity(arm)]
-    }
-    _work("judging", settings, [run for runs in judging.values() for run in runs], where, progress, 0.35, 0.9)
-    seen = _stored(store)
-
+    place = Path(out)
+    store = Path(store or place / STORE)
+    settings = replace(PROFILES[profile], text=str(text or _corpus(place)))
+    arms = {(claim.id, arm.name): arm for claim in claims for arm in claim.arms(settings)}
+    results, _ = tuned_runs(
+        [replace(arm, name=f"{claim}/{arm.name}") for (claim, _), arm in arms.items()],
+        name=f"study-{settings.name}",
+        store=store,
+        seeds=range(JUDGING, JUDGING + settings.seeds),
+        rates=settings.rates,
+        pilots=range(PILOT, PILOT + settings.pilots),
+        progress=lambda text, done: progress(text, 0.9 * done),
+        workers=workers,
+        engine=engine,
+        address=address,
+    )
     findings = []
     for k, claim in enumerate(claims):
         progress(f"{claim.id}: {claim.title}", 0.9 + 0.1 * k / len(claims))
-        names_of = {arm.name: _identity(arm) for arm in arms[claim.id]}
-        results = {
-            arm.name: _result(arm, tuned[names_of[arm.name]], judging[names_of[arm.name]], seen)
-            for arm in arms[claim.id]
+        own = {
+            name: replace(results[f"{claim.id}/{name}"], arm=arm)
+            for (of, name), arm in arms.items()
+            if of == claim.id
         }
         command = _command(claim.id, settings, text)
-        runs = [run for arm in arms[claim.id] for run in _all_runs(arm, pilots, judging, settings)]
-        findings.append(_find(claim, results, settings, runs, seen, store, place, command, progress))
+        findings.append(_find(claim, own, settings, store, place, command, progress))
     return findings
 
 
@@ -111,88 +100,6 @@ def chosen(names: Sequence[str]) -> list[Claim]:
     return [load_claim(name) for name in CLAIMS if name in wanted]
 
 
-# -- runs -------------------------------------------------------------------------------------------------
-
-
-def _check(claim: Claim, arms: Sequence[Arm]) -> None:
-    if len({arm.name for arm in arms}) < len(arms):
-        raise AssertionError(f"{claim.id}: two arms have one name")
-
-
-def _identity(arm: Arm) -> str:
-    """Arms of different claims that are the same configuration are run once."""
-    return arm.run(1.0, 0).key
-
-
-def _pilots(arm: Arm, rate: float, profile: Profile) -> list[Run]:
-    return [arm.run(rate, PILOT + k) for k in range(profile.pilots)]
-
-
-def _judging(arm: Arm, rate: float, profile: Profile) -> list[Run]:
-    return [arm.run(rate, k) for k in range(profile.seeds)]
-
-
-def _all_runs(
-    arm: Arm, pilots: Mapping[Any, list[Run]], judging: Mapping[str, list[Run]], profile: Profile
-) -> list[Run]:
-    name = _identity(arm)
-    return [*(run for rate in profile.rates for run in pilots[name, rate]), *judging[name]]
-
-
-def _work(
-    stage: str,
-    profile: Profile,
-    runs: Sequence[Run],
-    where: Mapping[str, Any],
-    progress: Progress,
-    low: float,
-    high: float,
-) -> None:
-    if not runs:
-        return
-    unique = tuple({run.key: run for run in runs}.values())
-    tell = lambda text, done: progress(f"{stage}: {text}", low + (high - low) * done)
-    sweep(Sweep(f"study-{profile.name}-{stage}", unique), progress=tell, **where)
-
-
-def _stored(store: Path) -> dict[str, dict[str, Any]]:
-    if not store.exists():
-        return {}
-    with Store(store, create=False) as opened:
-        return {row["key"]: row for row in opened.rows()}
-
-
-def _loss(run: Run, seen: Mapping[str, Any]) -> float | None:
-    record = (seen.get(run.key) or {}).get("record") or {}
-    return record.get("held_out")
-
-
-def _tuning(
-    arm: Arm, pilots: Mapping[Any, list[Run]], seen: Mapping[str, Any], profile: Profile
-) -> dict[str, float | None]:
-    """The median held-out loss of every rate; none where a pilot diverged or failed."""
-    found: dict[str, float | None] = {}
-    for rate in profile.rates:
-        losses = [_loss(run, seen) for run in pilots[_identity(arm), rate]]
-        numbers = [loss for loss in losses if loss is not None]
-        found[f"{rate:g}"] = statistics.median(numbers) if len(numbers) == len(losses) else None
-    return found
-
-
-def best(tuning: Mapping[str, float | None]) -> float:
-    """The rate with the least loss; where none has a number, the smallest."""
-    order = {rate: (loss is None, loss or 0.0, float(rate)) for rate, loss in tuning.items()}
-    return float(min(order, key=lambda rate: order[rate]))
-
-
-def _result(
-    arm: Arm, tuning: dict[str, float | None], runs: Sequence[Run], seen: Mapping[str, Any]
-) -> Result:
-    rows = [seen.get(run.key) or {} for run in runs]
-    records = tuple(row.get("record") or {"status": "failed", "error": row.get("error")} for row in rows)
-    return Result(arm, best(tuning), tuning, records, tuple(run.key for run in runs))
-
-
 # -- findings ---------------------------------------------------------------------------------------------
 
 
@@ -200,8 +107,6 @@ def _find(
     claim: Claim,
     results: Mapping[str, Result],
     profile: Profile,
-    runs: Sequence[Run],
-    seen: Mapping[str, Any],
     store: Path,
     place: Path,
     command: str,
@@ -219,9 +124,7 @@ def _find(
     began = time.process_time()
     judged = claim.judge(Evidence(profile, results, weights, progress))
     computed = time.process_time() - began
-    trained = sum(
-        (seen.get(run.key) or {}).get("cost") or 0.0 for run in {run.key: run for run in runs}.values()
-    )
+    trained = sum(result.seconds for result in results.values())
     finding = Finding(
         id=claim.id,
         title=claim.title,
@@ -234,7 +137,7 @@ def _find(
         parts=judged.parts,
         said=judged.said,
         panels=judged.panels,
-        arms=tuple(_row(result, claim.measure, profile) for result in results.values()),
+        arms=_rows(results, claim.measure, profile),
         notes=(*judged.notes, *_warnings(results.values(), profile)),
         untried=claim.untried,
         seconds=round(computed + trained, 1),
@@ -266,6 +169,13 @@ def _kept(path: Path, fingerprint: str) -> Finding | None:
         return finding_from_dict(content["finding"]) if content["fingerprint"] == fingerprint else None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # not there, or not ours: it is made anew
+
+
+def _rows(results: Mapping[str, Result], measure: str, profile: Profile) -> tuple[dict[str, Any], ...]:
+    """A line for every arm; how many runs were lost, only where some were."""
+    rows = [_row(result, measure, profile) for result in results.values()]
+    none = [name for name in ("diverged", "failed") if not any(row[name] for row in rows)]
+    return tuple({name: value for name, value in row.items() if name not in none} for row in rows)
 
 
 def _row(result: Result, measure: str, profile: Profile) -> dict[str, Any]:

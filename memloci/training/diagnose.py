@@ -33,9 +33,8 @@ from memloci.compiler.design_to_model import design_to_model
 from memloci.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.planner.capacity import questions, state
-from memloci.planner.design import Decay, Layer, Move
 from memloci.planner.make_plan import demand_of, plan
-from memloci.planner.routes import ROUNDING, Demand, Obstacle
+from memloci.planner.routes import ROUNDING, Demand, Obstacle, kernel_layer
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
@@ -508,14 +507,7 @@ def _floor(recall: Recall) -> Floor | None:
 @lru_cache(maxsize=512)
 def _certified(recall: Recall, heads: int) -> Certificate:
     """The certificate of the fit, compiled."""
-    demand, best = _demand(recall), _fitted(recall, heads)
-    moves = tuple(
-        Move(channel, name, tuple(map(float, best.coefficients[best.targets.index(target)])))
-        for name, channel, target in demand.memories
-    )
-    layer = Layer(tuple(Decay(p) for p in best.exponents), moves)
-    holds = {name: name for name, _, _ in demand.memories}
-    model = design_to_model(demand.design(f"one-layer-{recall.rpe}", "", [layer], holds, recall.rpe))
+    model = design_to_model(kernel_layer(_demand(recall), _fitted(recall, heads)))
     return certify(model, recall.task, tolerance=recall.tolerance, precision=recall.precision)
 
 

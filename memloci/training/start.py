@@ -63,18 +63,22 @@ def _with_exponents(model: Transformer, task: Task) -> Transformer:
     heads = model.layers[0].attention.heads
     if not isinstance(heads.encoding, Lin | Log) or heads.encoding.p is None:
         raise BadInput("start = 'exponents' is for lin and log encodings with a slope per head")
-    p = jnp.asarray(_exponents(heads.encoding.name, task, len(heads.W_V)), heads.encoding.p.dtype)
+    p = jnp.asarray(
+        _exponents(heads.encoding.name, _text(task.to_dict()), len(heads.W_V)), heads.encoding.p.dtype
+    )
     return eqx.tree_at(lambda m: m.layers[0].attention.heads.encoding.p, model, p)
 
 
-def _exponents(rpe: Any, task: Task, heads: int) -> list[float]:
+@lru_cache(maxsize=16)
+def _exponents(rpe: Any, task: str, heads: int) -> tuple[float, ...]:
+    """Fitted once, however many seeds and rates start there."""
     from memloci.approx.kernel_sums import fit
     from memloci.approx.kernel_targets import memory_target
 
-    found = list(
-        fit(rpe, [memory_target(task, i) for i in range(task.M)], heads, mass=EXPONENT_MASS).exponents
-    )
-    return [found[h % len(found)] for h in range(heads)]  # a sum may need fewer heads than there are
+    record = task_from_dict(json.loads(task))
+    targets = [memory_target(record, i) for i in range(record.M)]
+    found = fit(rpe, targets, heads, mass=EXPONENT_MASS).exponents
+    return tuple(found[h % len(found)] for h in range(heads))  # a sum may need fewer heads than there are
 
 
 def _disturbed(model: Transformer, noise: float, key: Any) -> Transformer:

@@ -1,6 +1,7 @@
 """Every claim can be run as it stands, compares like with like, and could come out either way."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -20,8 +21,6 @@ FROM_MODELS = ("6a",)  # judged by what is found in the models themselves
 def profiles(tmp_path_factory):
     file = tmp_path_factory.mktemp("text") / "text.txt"
     file.write_text(TEXT)
-    from dataclasses import replace
-
     return {profile.name: replace(profile, text=str(file)) for profile in (QUICK, FULL)}
 
 
@@ -59,11 +58,11 @@ def test_arms_have_equal_budgets(name, profile, profiles):
         ("3b", [("dp", "dpf, as many parameters as dp")]),
         ("3a", [("dp", "dpf, as many parameters as dp")]),
         ("1b", [("16 heads, 128 neurons", "3 layers, as large")]),
-        ("5b", [("1 layer, lin", "2 layers, lin")]),
+        ("5b", [("1 layer, lin", "4 layers, lin")]),
     ],
 )
 def test_parameters_are_balanced(name, pairs, profile, profiles):
-    found = {arm.name: arm.architecture for arm in load_claim(name).arms(profiles[profile])}
+    found = {arm.name: arm.architecture or {} for arm in load_claim(name).arms(profiles[profile])}
     channels = 256 if name in ("1a", "3b") else 1
     for first, second in pairs:
         sizes = [pieces.parameter_count(found[each], channels) for each in (first, second)]
@@ -111,8 +110,6 @@ def test_a_claim_can_come_out_either_way(name, profiles):
 
 @pytest.mark.parametrize("name", [name for name in CLAIMS if name not in FROM_MODELS])
 def test_missing_numbers_leave_a_claim_open(name, profiles):
-    from dataclasses import replace
-
     claim = load_claim(name)
     evidence = _evidence(claim, profiles["quick"], 1)
     lost = {
@@ -128,9 +125,9 @@ def test_the_wall_is_where_training_stops(profiles):
     """5a, with results that recall every lag up to 5 and none beyond: confirmed for lin."""
     claim = load_claim("5a")
     evidence = _evidence(claim, profiles["quick"], 0)
-    for result in evidence.results.values():
-        for record in result.records:
-            record["err_sup"] = 0.1
+    recalled = ({"status": "done", "err_sup": 0.1},) * profiles["quick"].seeds
+    results = {name: replace(result, records=recalled) for name, result in evidence.results.items()}
+    evidence = replace(evidence, results=results)
     parts = {part.says: part.verdict for part in claim.judge(evidence).parts}
     assert parts["lin: training recalls no lag beyond 6"] == "confirmed", parts
     assert parts["lin: it comes near lag 6"] == "confirmed", parts

@@ -8,8 +8,9 @@ import pytest
 
 from memloci.errors import BadInput
 from memloci.study import pages, run
-from memloci.study.claim import PILOT, QUICK
+from memloci.study.claim import JUDGING, PILOT, QUICK
 from memloci.study.claims import CLAIMS
+from memloci.study.tuned_runs import best
 from memloci.sweeps.store import Store
 
 FAKE = "tests.study.fake:execute"
@@ -33,7 +34,7 @@ def test_a_study_tunes_then_judges_on_other_seeds(fake, tmp_path):
     (found,) = _study(tmp_path, ["2b"])
     rows = _rows(tmp_path)
     seeds = {row["config"]["training"]["seed"] for row in rows}
-    assert seeds == {*range(QUICK.seeds), *(PILOT + k for k in range(QUICK.pilots))}
+    assert seeds == {*range(JUDGING, JUDGING + QUICK.seeds), *(PILOT + k for k in range(QUICK.pilots))}
     judged = [row["config"]["training"] for row in rows if row["config"]["training"]["seed"] < PILOT]
     assert {training["rate"] for training in judged} == {1e-2}, "the best rate of the fake engine"
     assert all(arm["rate"] == 1e-2 and arm["seeds"] == QUICK.seeds for arm in found.arms)
@@ -70,15 +71,15 @@ def test_a_finding_is_made_anew_when_its_rule_changes(fake, tmp_path, monkeypatc
 
 
 def test_rates_without_numbers_are_not_chosen():
-    assert run.best({"0.001": 0.5, "0.01": 0.1, "0.1": None}) == 0.01
-    assert run.best({"0.001": None, "0.01": None}) == 0.001
-    assert run.best({"0.01": 0.0, "0.1": 0.2}) == 0.01
+    assert best({"0.001": 0.5, "0.01": 0.1, "0.1": None}) == 0.01
+    assert best({"0.001": None, "0.01": None}) == 0.001
+    assert best({"0.01": 0.0, "0.1": 0.2}) == 0.01
 
 
 def test_lost_runs_are_told_and_leave_the_claim_open(fake, tmp_path, monkeypatch):
     _study(tmp_path, ["4a"])
     with Store(tmp_path / run.STORE) as store:
-        key = next(r["key"] for r in store.rows() if r["config"]["training"]["seed"] == 0)
+        key = next(r["key"] for r in store.rows() if r["config"]["training"]["seed"] == JUDGING)
         store.db.execute('UPDATE runs SET record = \'{"status": "diverged"}\' WHERE key = ?', (key,))
         store.db.commit()
     (found,) = _study(tmp_path, ["4a"])

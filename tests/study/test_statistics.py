@@ -1,3 +1,4 @@
+# pyright: reportOptionalOperand=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportArgumentType=false
 """Intervals cover as often as they say, and verdicts follow the rule."""
 
 import math

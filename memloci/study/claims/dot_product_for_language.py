@@ -20,7 +20,7 @@ def arms(profile: Profile) -> Sequence[Arm]:
     dpf = model(heads, width, **softmax)
     tmx = model(heads, width, **{**sizes, "attention": "tmx", "normalisation": "none"})
     training = {
-        "steps": profile.pick(500, 20_000),
+        "steps": profile.pick(400, 20_000),
         "batch": profile.pick(16, 32),
         "length": profile.pick(48, 128),
         "held_out": profile.pick(128, 512),

@@ -9,7 +9,7 @@ from memloci.study.arms import MEAN_SQUARE, decades, essential, gain, model, ser
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Part, difference
 
-KERNEL, HEADS = "z ** -1.5", 16
+KERNEL, HEADS = "z ** -1.5", 8
 MARGIN = 0.5  # decades: a factor of 3
 RANDOM, EXPONENTS = "random start", "compiled exponents"
 SQUARE_OF_INPUTS = 1 / 3  # E x^2 of uniform numbers on [-1, 1]

@@ -27,7 +27,7 @@ def _grid(profile: Profile) -> list[tuple[int, int]]:
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task = essential("z ** -1.5")
-    training = {"steps": profile.pick(1200, 10_000), "batch": 64, "length": 32, "held_out": 128}
+    training = {"steps": profile.pick(800, 10_000), "batch": 32, "length": 32, "held_out": 128}
     return [Arm(_name(H, m), task, model(H, m), training) for H, m in _grid(profile)]
 
 

@@ -16,7 +16,7 @@ NEAR = 1.5  # lags: one less than predicted is still near
 
 
 def _lags(profile: Profile) -> tuple[int, ...]:
-    return profile.pick((1, 2, 3, 5), (1, 2, 3, 4, 5, 6, 8))
+    return profile.pick((1, 2, 4, 6), (1, 2, 3, 4, 5, 6, 8))
 
 
 def _name(encoding: str, lag: int) -> str:
@@ -24,7 +24,7 @@ def _name(encoding: str, lag: int) -> str:
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
-    training = {"steps": profile.pick(1000, 40_000), "batch": 64, "length": 24, "held_out": 128}
+    training = {"steps": profile.pick(1000, 40_000), "batch": 32, "length": 24, "held_out": 128}
     return [
         Arm(_name(encoding, lag), fixed([lag], "x1"), model(HEADS, 0, encoding=encoding), training)
         for encoding in ENCODINGS

@@ -21,7 +21,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 CLAIM = Claim(
     id="5c",
-    title="Rotary encoding breaks the wall",
+    title="Rotary encoding breaks the wall, compiled and trained",
     statement="A layer with rotary encoding recalls lags that a layer of lin heads cannot, compiled and trained.",
     source="ours; THEORY.md section 2",
     design=(

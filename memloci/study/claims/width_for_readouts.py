@@ -10,7 +10,7 @@ from memloci.study.arms import MEAN_SQUARE, decades, essential, gain, model, ser
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Part
 
-FEW_HEADS, MANY_HEADS, NARROW, WIDE = 1, 8, 16, 64
+FEW_HEADS, MANY_HEADS, NARROW, WIDE = 1, 8, 8, 64
 MARGIN = 0.3  # decades: a factor of 2
 
 
@@ -20,14 +20,14 @@ def _name(heads: int, width: int) -> str:
 
 def _grid(profile: Profile) -> list[tuple[int, int]]:
     heads, widths = profile.pick(
-        ((FEW_HEADS, MANY_HEADS), (NARROW, WIDE)), ((1, 2, 4, MANY_HEADS), (4, 8, NARROW, 32, WIDE, 128))
+        ((FEW_HEADS, MANY_HEADS), (NARROW, WIDE)), ((1, 2, 4, MANY_HEADS), (4, NARROW, 16, 32, WIDE, 128))
     )
     return [(H, m) for H in heads for m in widths]
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
-    task = essential("exp(-0.7 * z)", "cos(2 * pi * x1)")
-    training = {"steps": profile.pick(1200, 10_000), "batch": 64, "length": 32, "held_out": 128}
+    task = essential("exp(-0.7 * z)", "cos(pi * x1)")
+    training = {"steps": profile.pick(1000, 10_000), "batch": 64, "length": 32, "held_out": 128}
     return [Arm(_name(H, m), task, model(H, m), training) for H, m in _grid(profile)]
 
 
@@ -56,7 +56,7 @@ CLAIM = Claim(
     statement="When the readout is complex and the memory simple, more neurons lower the error and more heads do not.",
     source="arXiv 2402.00522, insight 2; THEORY.md section 6",
     design=(
-        "One layer learns cos(2 pi u), where u is the past weighed by exp(-0.7 z). From one small model two larger ones "
+        "One layer learns cos(pi u), where u is the past weighed by exp(-0.7 z). From one small model two larger ones "
         f"are made: {WIDE} neurons in place of {NARROW}, or {MANY_HEADS} heads in place of {FEW_HEADS}, with about "
         "as many parameters. All have the same steps, batches and seeds. The claim fails if heads lower the error by "
         "a factor of 2 or more, or if neurons do not."
