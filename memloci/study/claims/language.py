@@ -1,0 +1,64 @@
+"""What 1a and 3b share: text, and when a model has learned enough of it to be judged.
+
+A table of how often a byte follows two others knows the present and one past token. A model that predicts no better than
+that need not have related any memories, so it says nothing about claims on how memories relate.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from memloci.study.arms import BITS
+from memloci.study.claim import Evidence, Profile
+from memloci.study.statistics import Estimate, mean
+
+BYTES = 256
+MARGIN = 0.02  # bits per byte: about 1 % of what such models need
+ORDER = 2
+LITTLE = 0.01  # added to every count: a byte that never followed is not impossible
+
+
+def training(profile: Profile) -> dict[str, Any]:
+    return {
+        "steps": profile.pick(400, 20_000),
+        "batch": profile.pick(16, 32),
+        "length": profile.pick(48, 128),
+        "held_out": profile.pick(128, 512),
+    }
+
+
+@lru_cache(maxsize=4)
+def table_bits(path: str) -> float:
+    """Bits per byte of the held-out part of a text, by a table of the bytes that follow two others."""
+    from memloci.training.data import HELD_OUT_PART
+
+    content = Path(path).read_bytes()
+    kept = len(content) - len(content) // HELD_OUT_PART
+    counts: defaultdict[bytes, Counter[int]] = defaultdict(Counter)
+    for k in range(ORDER, kept):
+        counts[content[k - ORDER : k]][content[k]] += 1
+    totals = {context: sum(found.values()) for context, found in counts.items()}
+    bits = 0.0
+    for k in range(kept, len(content)):
+        context = content[k - ORDER : k]
+        count = counts[context][content[k]] if context in counts else 0
+        bits -= math.log2((count + LITTLE) / (totals.get(context, 0) + LITTLE * BYTES))
+    return bits / (len(content) - kept)
+
+
+def if_learned(
+    evidence: Evidence, names: Sequence[str], effects: Sequence[Estimate]
+) -> tuple[list[Estimate], str]:
+    """The effects, without intervals where no arm is better than the table; and a sentence that says so."""
+    table = table_bits(evidence.profile.text or "")
+    best = min((mean(evidence[name].values(BITS)).value or math.inf for name in names), default=math.inf)
+    if best < table:
+        return list(
+            effects
+        ), f"The best arm needs {best:.2f} bits per byte, a table of {ORDER} bytes {table:.2f}."
+    open_ = [Estimate(effect.value, None, None) for effect in effects]
+    short = f"No arm needs fewer bits per byte than a table of {ORDER} bytes ({table:.2f}): too little is learned to judge."
+    return open_, short
