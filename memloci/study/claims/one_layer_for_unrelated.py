@@ -57,7 +57,10 @@ def judge(evidence: Evidence) -> Judgement:
         panels=(
             Panel("A sparse Boolean function", "", "mean square error", (dots,), marks=(("solved", SOLVED),)),
         ),
-        notes=("The parts do not ask whether depth would be better: the claim is that one layer is enough.",),
+        notes=(
+            "The parts do not ask whether depth would be better: the claim is that one layer is enough.",
+            "With half the steps one layer is not there yet: the verdict is about this budget.",
+        ),
     )
 
 
