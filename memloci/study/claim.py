@@ -96,7 +96,7 @@ class Evidence:
     results: Mapping[str, Result]
     weights: Callable[[str], bytes]  # of a run's key
     progress: Progress = lambda text, done: None
-    family: int = 1  # claims that are judged together and share the 5 %
+    family: float = 1.0  # claims that are judged together and share the 5 %
 
     def level(self, parts: int) -> float:
         """Of every interval of a claim with so many parts."""

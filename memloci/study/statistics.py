@@ -129,6 +129,6 @@ def overall(parts: Sequence[Part]) -> Verdict:
     return "confirmed" if found == {"confirmed"} else "inconclusive"
 
 
-def shared_level(parts: int) -> float:
+def shared_level(parts: float) -> float:
     """Of every interval of a claim with so many parts."""
     return 1 - ALPHA / parts

@@ -104,8 +104,9 @@ def test_a_claim_can_come_out_either_way(name, profiles):
         verdicts.add(overall(judged.parts))
         if {"confirmed", "refuted"} <= verdicts:
             return
-    # That a trained layer is recalled exactly up to the wall takes more luck than made-up numbers have.
-    assert name == "5a" and verdicts == {"refuted"}, verdicts
+    # That layers recall exactly the lags up to the wall takes more luck than made-up numbers have, and the quick profile
+    # looks at too few cases to confirm that all of them hold.
+    assert {"5a": {"refuted"}, "8": {"refuted", "inconclusive"}}.get(name) == verdicts
 
 
 @pytest.mark.parametrize("name", [name for name in CLAIMS if name not in FROM_MODELS])
@@ -118,6 +119,7 @@ def test_missing_numbers_leave_a_claim_open(name, profiles):
     }
     judged = claim.judge(replace(evidence, results=lost))
     trained = [part for part in judged.parts if not part.says.startswith("compiled")]
+    assert "confirmed" not in {overall(judged.parts)}
     assert trained and all(part.verdict == "inconclusive" for part in trained)
 
 
@@ -131,6 +133,13 @@ def test_the_wall_is_where_training_stops(profiles):
     parts = {part.says: part.verdict for part in claim.judge(evidence).parts}
     assert parts["lin: training recalls no lag beyond 6"] == "confirmed", parts
     assert parts["lin: it comes near lag 6"] == "confirmed", parts
+
+
+def test_only_all_cases_confirm_that_verdicts_are_robust(profiles):
+    claim = load_claim("8")
+    last = {name: claim.judge(_evidence(claim, profiles[name], 0)).parts[-1] for name in ("quick", "full")}
+    assert last["quick"].says.startswith("2 of ") and last["quick"].verdict == "inconclusive"
+    assert last["full"].verdict == "confirmed"
 
 
 def test_unknown_claims_are_named():

@@ -19,7 +19,7 @@ from memloci.study.claims import (
     one_layer_for_unrelated,
     width_for_readouts,
 )
-from memloci.study.statistics import Part
+from memloci.study.statistics import Estimate, Part
 
 JUDGES = {
     "1b": one_layer_for_unrelated,
@@ -41,12 +41,18 @@ CHANGES: dict[str, dict[str, Any]] = {
 ABOUT_ENCODINGS = ("4a", "4b")  # another encoding would be another claim
 
 
-def _chosen(profile: Profile) -> Iterator[tuple[str, str]]:
-    claims, changes = profile.pick((("2b",), ("layer norm", "local")), (tuple(JUDGES), tuple(CHANGES)))
-    for claim in claims:
-        for change in changes:
+QUICK = (("2b", "layer norm"), ("2b", "local"))
+
+
+def _all() -> Iterator[tuple[str, str]]:
+    for claim in JUDGES:
+        for change in CHANGES:
             if not (claim in ABOUT_ENCODINGS and "encoding" in CHANGES[change]):
                 yield claim, change
+
+
+def _chosen(profile: Profile) -> tuple[tuple[str, str], ...]:
+    return profile.pick(QUICK, tuple(_all()))
 
 
 def _changed(profile: Profile, claim: str, change: str) -> tuple[list[Arm], str]:
@@ -72,16 +78,26 @@ def judge(evidence: Evidence) -> Judgement:
     possible = [case for case in cases if case[2]]
     parts: list[Part] = []
     panels: list[Panel] = []
-    for claim, change, mine, _ in possible:
+    for claim, change, mine, _ in possible:  # each has two parts, and one is about all of them
         prefix = f"{claim}, {change}: "
         results = {arm.name.removeprefix(prefix): evidence[arm.name] for arm in mine}
-        judged = JUDGES[claim].judge(replace(evidence, results=results, family=len(possible)))
+        judged = JUDGES[claim].judge(replace(evidence, results=results, family=len(possible) + 0.5))
         parts += [replace(part, says=prefix + part.says) for part in judged.parts]
         panels += [replace(panel, title=f"{panel.title} ({claim}, {change})") for panel in judged.panels[:1]]
     verdicts = [part.verdict for part in parts]
+    parts.append(_covered(len(cases), len(tuple(_all()))))
     told = ", ".join(f"{verdicts.count(v)} {v}" for v in ("confirmed", "inconclusive", "refuted"))
     left = [f"{claim} with {change} cannot be: {reason}" for claim, change, mine, reason in cases if not mine]
-    return Judgement(tuple(parts), f"Of {len(parts)} parts judged again: {told}.", tuple(panels), tuple(left))
+    return Judgement(
+        tuple(parts), f"Of {len(verdicts)} parts judged again: {told}.", tuple(panels), tuple(left)
+    )
+
+
+def _covered(looked_at: int, there_are: int) -> Part:
+    """A claim about all cases is not confirmed by some of them, though one can refute it."""
+    share = looked_at / there_are
+    effect = Estimate(share, share, share) if looked_at == there_are else Estimate(share, None, None)
+    return Part(f"{looked_at} of {there_are} cases were looked at", effect, 0.99, "of the cases")
 
 
 CLAIM = Claim(
@@ -93,7 +109,7 @@ CLAIM = Claim(
         "The arms of the paper's claims about tasks are trained again with one switch changed in all of them: layer norm, "
         "root mean square norm, a window, a stride, softmax over the visible past, other encodings (quick: 2b with layer norm "
         "and with a window). Each is judged by its claim's own rule; together they share the 5 %. Any part that turns "
-        "around refutes the claim."
+        "around refutes the claim; only all cases together can confirm it."
     ),
     measure=MEAN_SQUARE,
     arms=arms,
