@@ -570,7 +570,7 @@ def rates(
 def study(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Claims, as 4a; all for every one.", show_default=False, metavar="NAME..."),
+        typer.Argument(help="Claims, as 4a; all for every one.", show_default=False, metavar="NAME"),
     ] = None,
     quick: Annotated[
         bool,
@@ -604,6 +604,7 @@ def study(
         Path | None,
         typer.Option("--readme", help="Also put the table of verdicts into this file, between its marks."),
     ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Moves all seeds: a study of its own.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Is it true? A claim of the paper, or of ours, with a verdict that can be checked."""
@@ -631,6 +632,7 @@ def study(
             engine=engine,
             address=address,
             text=text,
+            seed=seed,
             progress=progress,
         )
         progress("writing the pages", 1.0)

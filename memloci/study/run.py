@@ -39,6 +39,7 @@ from memloci.sweeps.store import Store
 PROFILES = {profile.name: profile for profile in (QUICK, FULL)}
 HERE = Path(__file__).parent
 STORE, FINDINGS, CORPUS = "runs.sqlite", "findings", "corpus.txt"
+MOST_SEED = PILOT - JUDGING - 1000  # beyond, seeds that judge would be those that tune
 CORPUS_BYTES = 2_000_000  # of the standard library; tuned: more than any profile reads twice
 
 
@@ -52,12 +53,18 @@ def study(
     engine: str = "local",
     address: str | None = None,
     text: str | Path | None = None,
+    seed: int = 0,
     progress: Progress = lambda text, done: None,
 ) -> list[Finding]:
-    """The findings of these claims ("all" for every one), in the order of the list of claims."""
+    """The findings of these claims ("all" for every one), in the order of the list of claims.
+
+    `seed` moves all seeds, those that tune and those that judge: a study of its own.
+    """
     claims = chosen(names)
     if profile not in PROFILES:
         raise BadInput(f"profile: unknown {profile!r}; use {', '.join(PROFILES)}")
+    if not 0 <= seed <= MOST_SEED:
+        raise BadInput(f"seed: must be from 0 to {MOST_SEED:,}, found {seed}")
     if text is not None and not Path(text).is_file():
         raise BadInput(f"text: {text} is no file")
     place = Path(out)
@@ -68,9 +75,9 @@ def study(
         [replace(arm, name=f"{claim}/{arm.name}") for (claim, _), arm in arms.items()],
         name=f"study-{settings.name}",
         store=store,
-        seeds=range(JUDGING, JUDGING + settings.seeds),
+        seeds=range(JUDGING + seed, JUDGING + seed + settings.seeds),
         rates=settings.rates,
-        pilots=range(PILOT, PILOT + settings.pilots),
+        pilots=range(PILOT + seed, PILOT + seed + settings.pilots),
         progress=lambda text, done: progress(text, 0.9 * done),
         workers=workers,
         engine=engine,
@@ -84,7 +91,7 @@ def study(
             for (of, name), arm in arms.items()
             if of == claim.id
         }
-        command = _command(claim.id, settings, text)
+        command = _command(claim.id, settings, text, seed)
         findings.append(_find(claim, own, settings, store, place, command, progress))
     return findings
 
@@ -221,8 +228,9 @@ def _warnings(results: Any, profile: Profile) -> list[str]:
     return found
 
 
-def _command(name: str, profile: Profile, text: str | Path | None) -> str:
+def _command(name: str, profile: Profile, text: str | Path | None, seed: int) -> str:
     own = [] if text is None else ["--text", str(text)]
+    own += ["--seed", str(seed)] if seed else []
     return shlex.join(["memloci", "study", name, f"--{profile.name}", *own])
 
 

@@ -80,6 +80,7 @@ def test_blunt_fixed_heads_are_told(scale):
     assert np.isfinite(found.bound)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name, scale", [("pointer", 0.25), ("pointer", 0.02), ("pointer", -1.0), ("nested-1", 0.25)]
 )
@@ -139,6 +140,7 @@ def test_what_lies_outside_covers_the_lag_that_is_kept(seed):
         assert max(left) <= N[h] + 1e-12 and N[h] <= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_what_is_said_to_spell_a_lag_does(precision):
     rng = np.random.default_rng(3)

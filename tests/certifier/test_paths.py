@@ -38,6 +38,7 @@ def test_the_recurrence_is_covered(task):
         assert error <= built.certificate.bound
 
 
+@pytest.mark.slow
 def test_the_recurrence_costs_rounding():
     model, task = lin(load_task("power-law")).model, load_task("power-law")
     plain, recurrence = (certify(model.using(path), task) for path in ("blocks", "recurrence"))

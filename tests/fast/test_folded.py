@@ -118,6 +118,7 @@ def test_other_shapes_agree(changes):
     assert_agrees(build(LIN, **changes), *data(9, "float64"))
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("case", [LIN, PLAIN[10]], ids=name)  # folded, and the model's own code
 def test_micro_batches_do_not_matter(case):

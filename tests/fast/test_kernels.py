@@ -130,6 +130,7 @@ def test_the_future_leaves_the_past_bit_identical(encoding):
         assert np.isnan(after[90:]).all() or value == 1e30
 
 
+@pytest.mark.slow
 def test_memory_is_linear():
     """Compiled buffers at twice the length are about twice as large, gradients included."""
     for encoding in ("lin", "log"):

@@ -91,6 +91,7 @@ def test_the_front_is_beaten_by_none(found):
     assert len(set(found.front)) == len(found.front)
 
 
+@pytest.mark.slow
 def test_power_laws_have_a_theorem_too():
     """Positive kernels: mass B < ||rho||_1 leaves at least ||rho||_1 - B."""
     built = compile(

@@ -14,6 +14,7 @@ from memloci.study.statistics import overall
 from memloci.training.spec import Run
 
 TEXT = "def f(x):\n    return x + 1\n" * 400
+FROM_BOUNDS = ("5a", "6b")  # these take half a minute to compute
 FROM_MODELS = ("6a",)  # judged by what is found in the models themselves
 
 
@@ -95,8 +96,18 @@ def _evidence(claim, profile, seed):
     return Evidence(profile, results, lambda key: b"")
 
 
-@pytest.mark.parametrize("name", [name for name in CLAIMS if name not in FROM_MODELS])
+@pytest.mark.parametrize("name", [name for name in CLAIMS if name not in (*FROM_MODELS, *FROM_BOUNDS)])
 def test_a_claim_can_come_out_either_way(name, profiles):
+    _either_way(name, profiles)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FROM_BOUNDS)
+def test_a_claim_about_bounds_can_come_out_either_way(name, profiles):
+    _either_way(name, profiles)
+
+
+def _either_way(name, profiles):
     claim, verdicts = load_claim(name), set()
     for seed in range(400):
         judged = claim.judge(_evidence(claim, profiles["quick"], seed))
@@ -109,7 +120,7 @@ def test_a_claim_can_come_out_either_way(name, profiles):
     assert {"5a": {"refuted"}, "8": {"refuted", "inconclusive"}}.get(name) == verdicts
 
 
-@pytest.mark.parametrize("name", [name for name in CLAIMS if name not in FROM_MODELS])
+@pytest.mark.parametrize("name", [name for name in CLAIMS if name not in (*FROM_MODELS, *FROM_BOUNDS)])
 def test_missing_numbers_leave_a_claim_open(name, profiles):
     claim = load_claim(name)
     evidence = _evidence(claim, profiles["quick"], 1)
@@ -123,6 +134,7 @@ def test_missing_numbers_leave_a_claim_open(name, profiles):
     assert trained and all(part.verdict == "inconclusive" for part in trained)
 
 
+@pytest.mark.slow
 def test_the_wall_is_where_training_stops(profiles):
     """5a, with results that recall every lag up to 5 and none beyond: confirmed for lin."""
     claim = load_claim("5a")

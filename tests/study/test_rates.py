@@ -100,6 +100,7 @@ def _same_kind(curve, floor, encoding) -> bool:
     return "rotary" not in curve["curve"] and (bool(formats) or f"{encoding} heads" in curve["curve"])
 
 
+@pytest.mark.slow
 def test_more_heads_are_never_worse_and_no_heads_break_the_wall():
     found = compiled_only("lag", "heads", [1, 2, 4, 8])
     proved, floors = curves(found, "certified"), {row["curve"]: row for row in found.rows if "E_least" in row}
@@ -117,6 +118,7 @@ def test_more_heads_are_never_worse_and_no_heads_break_the_wall():
         assert least[name] <= proved[f"compiled, {name}"][8]
 
 
+@pytest.mark.slow
 def test_a_floor_falls_with_bits_and_holds():
     found = compiled_only("lag", "bits")
     (floor,) = curves(found, "bound").values()

@@ -40,7 +40,15 @@ def test_a_study_tunes_then_judges_on_other_seeds(fake, tmp_path):
     assert all(arm["rate"] == 1e-2 and arm["seeds"] == QUICK.seeds for arm in found.arms)
     # The fake engine likes heads and does not care for neurons, as the claim says.
     assert found.verdict == "confirmed"
-    assert found.seconds > 0 and found.command == "memloci study 2b --quick"
+    assert found.seconds >= 0 and found.command == "memloci study 2b --quick"
+
+
+def test_a_seed_makes_a_study_of_its_own(fake, tmp_path):
+    (first,), (second,) = _study(tmp_path, ["4a"]), _study(tmp_path, ["4a"], seed=100)
+    assert second.command == "memloci study 4a --quick --seed 100"
+    assert first.parts != second.parts
+    with pytest.raises(BadInput, match="seed: must be from 0"):
+        _study(tmp_path, ["4a"], seed=10**6)
 
 
 def test_claims_share_runs(fake, tmp_path):

@@ -37,6 +37,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
+@pytest.mark.slow
 def test_tensorboard_gets_the_curves_of_every_seed(tmp_path):
     options = (*SMALL.split(), *FEW.split(), "--out", str(tmp_path), "--track", "tensorboard", "--json")
     result = memloci("train", "delay", *options)

@@ -79,7 +79,7 @@ CLAIM = Claim(
     id="6a",
     title="Below the capacity bound dpf and tmx fail, dp with rotary does not",
     statement="Weights that factorise and carry fewer than T d numbers confuse two pasts, whatever the training; dot products with rotary encoding do not.",
-    source="ours; THEORY.md section 3",
+    source="ours",
     design=(
         f"The token says how far back to look, 1 to {T}, for a real number. Models of one head with {VALUES} values are "
         "trained; then two pasts are searched for that they answer alike and the task does not. The bound promises an "

@@ -21,7 +21,7 @@ CLAIM = Claim(
     id="5b",
     title="Depth breaks the wall, compiled and trained",
     statement="Several layers of lin heads recall lags that one layer cannot, compiled and trained.",
-    source="ours; THEORY.md section 2",
+    source="ours",
     design=(
         f"Compiled: at lag {FAR} the certified error of a chain of shifts against the proved floor of one layer, both in float32. "
         f"Trained: at lag {LAG}, the heads of one layer against the same heads in four, which could each shift by one, at equal parameters. The claim "

@@ -55,7 +55,7 @@ CLAIM = Claim(
     id="1a",
     title="Related memories: depth matters more than heads",
     statement="Where memories depend on each other, as in language, layers help more than heads at equal parameters.",
-    source="arXiv 2402.00522, insight 1; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 1",
     design=(
         "Next-byte prediction of Python's standard library, or of a file of your own. The heads and neurons of several "
         "layers are put into one; its FFN width brings the parameters within 3 % of each other. The claim fails if the "

@@ -49,7 +49,7 @@ CLAIM = Claim(
     id="3b",
     title="Language needs the dot product; tmx comes close",
     statement="On language dot products help, and tmx, whose logits read the query alone, comes close with fewer parameters.",
-    source="arXiv 2402.00522, insight 3; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 3",
     design=(
         "Next-byte prediction as in 1a. dpf is given a wider FFN, so that it has as many parameters as dp within 3 %. tmx "
         "has its own, smaller size: to come close means to be nearer to dp than to the dpf of that size. tmx has no "

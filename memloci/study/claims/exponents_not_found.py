@@ -81,7 +81,7 @@ CLAIM = Claim(
     id="6b",
     title="Lin heads could hold heavy tails, but training does not find it",
     statement="Lin heads express power laws well (compiled); training from random exponents misses it, and compiled exponents close the gap.",
-    source="ours; THEORY.md section 5",
+    source="ours",
     design=(
         f"{HEADS} lin heads without FFN learn {KERNEL}, from ALiBi's slopes and from those of a fitted sum; all weights are "
         "trained in both. The compiled sum is the yardstick: its l1 error is proved, and its mean square error on these "

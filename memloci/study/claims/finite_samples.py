@@ -75,7 +75,7 @@ CLAIM = Claim(
     id="7",
     title="Finite samples: adaptive lags need more of them",
     statement="The error falls with the number of training sequences, and adaptive lags need more of them than fixed ones.",
-    source="ours; THEORY.md section 6, further questions",
+    source="ours",
     design=(
         "One dp layer of 8 heads and 64 neurons learns to return a number at lag 2, or at the lag 1 or 2 that a sign chooses; "
         "both tasks have the same channels, architecture and steps, and fixed data sets. Half of the adaptive lags are "

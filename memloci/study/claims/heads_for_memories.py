@@ -54,7 +54,7 @@ CLAIM = Claim(
     id="2b",
     title="Simple readout, complex memory: heads help, width does not",
     statement="When the memory is complex and the readout simple, more heads lower the error and more neurons do not.",
-    source="arXiv 2402.00522, insight 2; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 2",
     design=(
         "One layer of lin heads learns the past weighed by z ** -1.5, which takes many exponentials, read out as it is. "
         f"From one small model two larger ones are made: {MANY_HEADS} heads in place of {FEW_HEADS}, or {WIDE} "

@@ -21,7 +21,7 @@ CLAIM = Claim(
     id="4b",
     title="Light tails: lin beats log",
     statement="A memory that decays exponentially is learned better by linear encodings than by log ones.",
-    source="arXiv 2402.00522, insight 4; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 4",
     design=(
         f"One dpf layer without FFN learns the kernel {KERNEL}. The arms differ in the encoding alone, at equal numbers of "
         "heads, so of parameters. A lin head can hold the kernel exactly and a log head cannot; with several heads log "

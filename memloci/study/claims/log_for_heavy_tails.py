@@ -21,7 +21,7 @@ CLAIM = Claim(
     id="4a",
     title="Heavy tails: log beats lin",
     statement="A memory that decays as a power law is learned better by log encodings than by linear ones.",
-    source="arXiv 2402.00522, insight 4; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 4",
     design=(
         f"One dpf layer without FFN learns the kernel {KERNEL}. The arms differ in the encoding alone, at equal numbers of "
         "heads, so of parameters. A log head can hold the kernel exactly and a lin head cannot; but a sum of lin heads "

@@ -42,7 +42,7 @@ CLAIM = Claim(
     id="3a",
     title="Unrelated memories do not need the dot product",
     statement="On memories that are unrelated, attention without dot products learns as well as with them.",
-    source="arXiv 2402.00522, insight 3; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 3",
     design=(
         f"The sparse Boolean function of 1b, lags {list(NEAR)}, learned by one softmax layer of 8 heads with and without "
         "dot products: once with as many heads and neurons, once with a wider FFN that makes up for the parameters within "

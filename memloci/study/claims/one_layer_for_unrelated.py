@@ -68,7 +68,7 @@ CLAIM = Claim(
     id="1b",
     title="Unrelated memories: one layer suffices",
     statement="One layer learns a function of unrelated memories, if it has enough heads and neurons.",
-    source="arXiv 2402.00522, insight 1; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 1",
     design=(
         f"A sign at one lag chooses between signs at two others, lags {list(NEAR)}. The claim fails if one layer with 16 "
         f"heads and 128 neurons leaves more than {SOLVED:.0%} of the variance, or if it is no better than 1 head and 8 "

@@ -112,7 +112,7 @@ CLAIM = Claim(
     id="5a",
     title="The precision wall: trained one-layer models stop where the mass bound says",
     statement="Trained layers of lin or log heads recall single lags up to about the one that the mass bound allows in float32.",
-    source="ours; THEORY.md section 2",
+    source="ours",
     design=(
         f"One layer of {HEADS} heads without FFN learns to repeat the token at one lag. A lag is recalled if no error above "
         f"{RECALLED} was found; a seed stops at the first that is not. The mass bound proves that error + mass 2^-24 has a "

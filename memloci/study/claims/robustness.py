@@ -104,7 +104,7 @@ CLAIM = Claim(
     id="8",
     title="The verdicts hold with layer norm, local and strided attention, other encodings",
     statement="What the paper's claims say is not an accident of its plain model.",
-    source="ours; THEORY.md section 6, further questions",
+    source="ours",
     design=(
         "The arms of the paper's claims about tasks are trained again with one switch changed in all of them: layer norm, "
         "root mean square norm, a window, a stride, softmax over the visible past, other encodings (quick: 2b with layer norm "

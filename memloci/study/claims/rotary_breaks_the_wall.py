@@ -23,7 +23,7 @@ CLAIM = Claim(
     id="5c",
     title="Rotary encoding breaks the wall, compiled and trained",
     statement="A layer with rotary encoding recalls lags that a layer of lin heads cannot, compiled and trained.",
-    source="ours; THEORY.md section 2",
+    source="ours",
     design=(
         f"Compiled: at lag {FAR} the certified error of a rotary head against the proved floor of one lin layer, both in float32. "
         f"Trained: at lag {LAG}, 4 rotary heads against 16 lin heads. The claim fails if the compiled head is not at least "

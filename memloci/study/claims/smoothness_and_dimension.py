@@ -64,7 +64,7 @@ CLAIM = Claim(
     id="10",
     title="Smoother and lower-dimensional targets are easier",
     statement="The same model reaches a smaller error on smooth targets than on ones with kinks, and on few variables than on many.",
-    source="ours; THEORY.md section 6, further questions",
+    source="ours",
     design=(
         f"One layer of 4 heads and {WIDTH} neurons learns products of waves of 1 to 4 remembered variables, and a saw as high "
         "and as long as the wave. A saw is piecewise linear, as the network is, so kinks could as well help: the claim "

@@ -76,7 +76,7 @@ CLAIM = Claim(
     id="9",
     title="Mean square and sup error rank architectures alike",
     statement="Which architecture is better does not depend on whether errors are averaged or the worst one counts.",
-    source="ours; THEORY.md section 6, further questions",
+    source="ours",
     design=(
         "The architectures of 2a, 2b, 4a and 4b are ranked by both errors, seed by seed; the sup error is the largest that "
         "samples and an adversary found. Kendall's tau is 1 for the same order, 0 for no relation. Each of the four is a "

@@ -54,7 +54,7 @@ CLAIM = Claim(
     id="2a",
     title="Complex readout, simple memory: width helps, heads do not",
     statement="When the readout is complex and the memory simple, more neurons lower the error and more heads do not.",
-    source="arXiv 2402.00522, insight 2; THEORY.md section 6",
+    source="arXiv 2402.00522, insight 2",
     design=(
         "One layer learns cos(pi u), where u is the past weighed by exp(-0.7 z). From one small model two larger ones "
         f"are made: {WIDE} neurons in place of {NARROW}, or {MANY_HEADS} heads in place of {FEW_HEADS}, with about "
