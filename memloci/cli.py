@@ -272,6 +272,14 @@ def measure(
 
 
 RunStore = Annotated[Path, typer.Option("--store", help="The file that keeps runs.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
+]
+Engine = Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"),
+]
 
 
 @app.command(epilog="Example:  memloci train product --heads 4 --steps 2000 --seeds 3 --out out/product")
@@ -355,16 +363,9 @@ def train(
 def sweep(
     file: Annotated[Path, typer.Argument(help="A TOML file: docs/sweeps.md.", show_default=False)],
     store: RunStore = Path("runs.sqlite"),
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
-    ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"
-        ),
-    ] = None,
+    workers: Workers = None,
+    engine: Engine = "local",
+    address: Address = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and how long it may take; start nothing.")
     ] = False,
@@ -511,16 +512,9 @@ def rates(
         typer.Option("--out", help="A directory for the page, its figures and data.", show_default=False),
     ] = None,
     store: RunStore = Path("runs.sqlite"),
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
-    ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"
-        ),
-    ] = None,
+    workers: Workers = None,
+    engine: Engine = "local",
+    address: Address = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -590,16 +584,9 @@ def study(
             "--text", help="For the claims about language.", show_default="Python's standard library"
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
-    ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"
-        ),
-    ] = None,
+    workers: Workers = None,
+    engine: Engine = "local",
+    address: Address = None,
     readme: Annotated[
         Path | None,
         typer.Option("--readme", help="Also put the table of verdicts into this file, between its marks."),

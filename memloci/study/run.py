@@ -39,6 +39,7 @@ from memloci.sweeps.store import Store
 PROFILES = {profile.name: profile for profile in (QUICK, FULL)}
 HERE = Path(__file__).parent
 STORE, FINDINGS, CORPUS = "runs.sqlite", "findings", "corpus.txt"
+JUDGES = ("arms.py", "claim.py", "statistics.py")  # the code that judges, beside the claims
 MOST_SEED = PILOT - JUDGING - 1000  # beyond, seeds that judge would be those that tune
 CORPUS_BYTES = 2_000_000  # of the standard library; tuned: more than any profile reads twice
 
@@ -158,7 +159,7 @@ def _find(
 def _fingerprint(claim: Claim, profile: Profile, results: Mapping[str, Result]) -> str:
     """Of all that a finding depends on: runs, profile, and the code that judges."""
     code = hashlib.sha256()
-    for file in (*sorted((HERE / "claims").glob("*.py")), HERE / "statistics.py"):
+    for file in (*sorted((HERE / "claims").glob("*.py")), *(HERE / name for name in JUDGES)):
         code.update(file.read_bytes())
     keys = {
         name: [*result.keys, *(str(r.get("status")) for r in result.records)]

@@ -6,7 +6,6 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -19,50 +18,9 @@ from memloci.report.study_tables import claims_table, findings_table, markdown_t
 from memloci.study.claim import Claim, Finding, Judgement, Panel, Series
 from memloci.study.statistics import NOTHING, Estimate, Part, mean
 
+from .checked import Checked
+
 HOSTILE = """<script>alert('1')</script><img src=x onerror="y">&amp;</h1>$x$ | `"""
-VOID = {"meta", "br", "img", "link", "hr", "input"}
-
-
-class Checked(HTMLParser):
-    """Every tag that opens closes, in order; nothing is run or fetched, and links lead to files of the report."""
-
-    def __init__(self, page: bytes, files: Any = ()):
-        super().__init__()
-        self.files = files
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.text = ""
-        self.feed(page.decode())
-        self.close()
-        assert self.open == []
-        assert len(self.ids) == len(set(self.ids))
-
-    def handle_starttag(self, tag, attrs):
-        assert tag not in ("script", "iframe", "object", "img")
-        if tag not in VOID:
-            self.open.append(tag)
-        self._look(dict(attrs))
-
-    def handle_startendtag(self, tag, attrs):
-        self._look(dict(attrs))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] != "style":
-            self.text += data
-
-    def _look(self, attributes: dict[str, str | None]):
-        assert not any(name.startswith("on") for name in attributes)
-        for name in ("href", "xlink:href", "src"):
-            to = attributes.get(name) or "#"
-            if not to.startswith("#"):
-                assert to in self.files
-                self.links.append(to)
-        if attributes.get("id"):
-            self.ids.append(attributes["id"] or "")
 
 
 HEADS = (1, 2, 4)

@@ -2,7 +2,6 @@
 
 import math
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import jax.random as jr
@@ -23,47 +22,11 @@ from memloci.tasks.fixed import Fixed
 from memloci.training.spec import Run
 from memloci.training.train import Fit
 
+from .checked import Checked
+
 HOSTILE = """<script>alert('1')</script><img src=x onerror="y">&amp;</h1>$x$"""
-VOID = {"meta", "br", "img", "link", "hr", "input"}
 SIZES: dict[str, Any] = {"layers": 1, "heads": 2, "width": 0, "attention": "dpf", "encoding": "lin"}
 SIZES |= {"normalisation": "infinite", "dim": 4, "key_dim": 2, "value_dim": 2}
-
-
-class Checked(HTMLParser):
-    """Every tag that opens closes, in order; nothing is fetched or run."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-        assert len(self.ids) == len(set(self.ids))
-
-    def handle_starttag(self, tag, attrs):
-        assert tag not in ("script", "iframe", "object")
-        if tag not in VOID:
-            self.open.append(tag)
-        self._look(dict(attrs))
-
-    def handle_startendtag(self, tag, attrs):
-        self._look(dict(attrs))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] not in ("style",):
-            self.text += data
-
-    def _look(self, attributes: dict[str, str | None]):
-        assert not any(name.startswith("on") for name in attributes)
-        for name in ("href", "xlink:href", "src"):
-            assert (attributes.get(name) or "#").startswith(("#", "data:"))
-        if attributes.get("id"):
-            self.ids.append(attributes["id"] or "")
 
 
 def history(error: float, steps: int = 6) -> dict[str, list[Any]]:

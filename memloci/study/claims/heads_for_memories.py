@@ -6,48 +6,21 @@ The memory is a power law, which no number of lin heads holds exactly; the reado
 
 from collections.abc import Sequence
 
-from memloci.study.arms import MEAN_SQUARE, decades, essential, gain, model, series
-from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
-from memloci.study.statistics import Part
+from memloci.study.arms import MEAN_SQUARE, essential
+from memloci.study.claim import Arm, Claim, Evidence, Judgement, Profile
+from memloci.study.claims.heads_or_width import FEW_HEADS, MANY_HEADS, NARROW, WIDE, size_arms, size_judge
 
-FEW_HEADS, MANY_HEADS, NARROW, WIDE = 1, 8, 8, 64
-MARGIN = 0.3  # decades: a factor of 2
-
-
-def _name(heads: int, width: int) -> str:
-    return f"{heads} heads, {width} neurons"
-
-
-def _grid(profile: Profile) -> list[tuple[int, int]]:
-    heads, widths = profile.pick(
-        ((FEW_HEADS, MANY_HEADS), (NARROW, WIDE)), ((1, 2, 4, MANY_HEADS, 16), (0, NARROW, WIDE))
-    )
-    return [(H, m) for H in heads for m in widths]
+FULL = ((1, 2, 4, MANY_HEADS, 16), (0, NARROW, WIDE))
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task = essential("z ** -1.5")
     training = {"steps": profile.pick(800, 10_000), "batch": 32, "length": 32, "held_out": 128}
-    return [Arm(_name(H, m), task, model(H, m), training) for H, m in _grid(profile)]
+    return size_arms(task, training, profile, FULL)
 
 
 def judge(evidence: Evidence) -> Judgement:
-    level, base = evidence.level(2), _name(FEW_HEADS, NARROW)
-    by_heads = gain(evidence, base, _name(MANY_HEADS, NARROW), level)
-    by_width = gain(evidence, base, _name(FEW_HEADS, WIDE), level)
-    grid = _grid(evidence.profile)
-    widths = sorted({m for _, m in grid})
-    lines = tuple(
-        series(evidence, f"{m} neurons", [(H, _name(H, m)) for H, w in grid if w == m]) for m in widths
-    )
-    return Judgement(
-        parts=(
-            Part(f"{MANY_HEADS} heads in place of {FEW_HEADS} lower the error", by_heads, MARGIN, "decades"),
-            Part(f"{WIDE} neurons in place of {NARROW} do not", by_width, MARGIN, "decades", "below"),
-        ),
-        said=f"Heads lower the error by {decades(by_heads)}, width by {decades(by_width)}.",
-        panels=(Panel("Error against heads", "heads H", "mean square error", lines, log_x=True),),
-    )
+    return size_judge("heads", evidence, FULL)
 
 
 CLAIM = Claim(

@@ -6,48 +6,21 @@ as neurons, or neurons did not help, the claim would be refuted.
 
 from collections.abc import Sequence
 
-from memloci.study.arms import MEAN_SQUARE, decades, essential, gain, model, series
-from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
-from memloci.study.statistics import Part
+from memloci.study.arms import MEAN_SQUARE, essential
+from memloci.study.claim import Arm, Claim, Evidence, Judgement, Profile
+from memloci.study.claims.heads_or_width import FEW_HEADS, MANY_HEADS, NARROW, WIDE, size_arms, size_judge
 
-FEW_HEADS, MANY_HEADS, NARROW, WIDE = 1, 8, 8, 64
-MARGIN = 0.3  # decades: a factor of 2
-
-
-def _name(heads: int, width: int) -> str:
-    return f"{heads} heads, {width} neurons"
-
-
-def _grid(profile: Profile) -> list[tuple[int, int]]:
-    heads, widths = profile.pick(
-        ((FEW_HEADS, MANY_HEADS), (NARROW, WIDE)), ((1, 2, 4, MANY_HEADS), (4, NARROW, 16, 32, WIDE, 128))
-    )
-    return [(H, m) for H in heads for m in widths]
+FULL = ((1, 2, 4, MANY_HEADS), (4, NARROW, 16, 32, WIDE, 128))
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task = essential("exp(-0.7 * z)", "cos(pi * x1)")
     training = {"steps": profile.pick(1000, 10_000), "batch": 64, "length": 32, "held_out": 128}
-    return [Arm(_name(H, m), task, model(H, m), training) for H, m in _grid(profile)]
+    return size_arms(task, training, profile, FULL)
 
 
 def judge(evidence: Evidence) -> Judgement:
-    level, base = evidence.level(2), _name(FEW_HEADS, NARROW)
-    by_width = gain(evidence, base, _name(FEW_HEADS, WIDE), level)
-    by_heads = gain(evidence, base, _name(MANY_HEADS, NARROW), level)
-    grid = _grid(evidence.profile)
-    heads = sorted({H for H, _ in grid})
-    lines = tuple(
-        series(evidence, f"{H} heads", [(m, _name(H, m)) for h, m in grid if h == H]) for H in heads
-    )
-    return Judgement(
-        parts=(
-            Part(f"{WIDE} neurons in place of {NARROW} lower the error", by_width, MARGIN, "decades"),
-            Part(f"{MANY_HEADS} heads in place of {FEW_HEADS} do not", by_heads, MARGIN, "decades", "below"),
-        ),
-        said=f"Width lowers the error by {decades(by_width)}, heads by {decades(by_heads)}.",
-        panels=(Panel("Error against width", "FFN width m", "mean square error", lines, log_x=True),),
-    )
+    return size_judge("neurons", evidence, FULL)
 
 
 CLAIM = Claim(
