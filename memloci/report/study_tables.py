@@ -14,6 +14,7 @@ from memloci.study.claim import Claim, Finding, finding_from_dict
 from memloci.study.statistics import Part
 
 DASH = "–"
+PROFILES = ("quick", "full")  # from small to large
 STYLES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
 SIGNS = {"confirmed": "✓", "refuted": "✗", "inconclusive": "?"}
 
@@ -47,12 +48,21 @@ def claims_table(claims: Sequence[Claim]) -> Any:
 
 
 def markdown_table(findings: Sequence[Mapping[str, Any] | Finding]) -> str:
-    """The verdicts for the README; of findings, or of what their `to_dict` gave."""
+    """The verdicts for the README; of findings, or of what their `to_dict` gave.
+
+    A column for every profile; effect and seeds are of the larger one that a claim was studied in.
+    """
     known = [each if isinstance(each, Finding) else finding_from_dict(each) for each in findings]
-    lines = ["| id | claim | verdict | effect | seeds |", "|---|---|---|---|---:|"]
+    by_claim: dict[str, dict[str, Finding]] = {}
     for finding in in_order(known):
-        effect = effect_text(deciding(finding))
-        cells = [finding.id, finding.title, finding.verdict, effect, f"{finding.seeds:,}"]
+        by_claim.setdefault(finding.id, {})[finding.profile] = finding
+    profiles = [name for name in PROFILES if any(name in found for found in by_claim.values())]
+    head = ["id", "claim", *profiles, "effect", "seeds"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * (len(head) - 1)}---:|"]
+    for found in by_claim.values():
+        last = next(found[name] for name in reversed(profiles) if name in found)
+        verdicts = [found[name].verdict if name in found else DASH for name in profiles]
+        cells = [last.id, last.title, *verdicts, effect_text(deciding(last)), f"{last.seeds:,}"]
         lines.append(f"| {' | '.join(map(_markdown, cells))} |")
     return "\n".join(lines) + "\n"
 

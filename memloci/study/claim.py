@@ -38,7 +38,7 @@ class Profile:
 
 
 QUICK = Profile("quick", seeds=5, pilots=1, rates=(3e-3, 1e-2, 3e-2, 1e-1))
-FULL = Profile("full", seeds=10, pilots=2, rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1))
+FULL = Profile("full", seeds=10, pilots=2, rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1))
 
 
 @dataclass(frozen=True)

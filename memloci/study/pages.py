@@ -49,17 +49,33 @@ def _all(out: Path, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def update_readme(readme: Path, findings: Sequence[Finding]) -> None:
-    """The table of verdicts between its marks, and in docs/ the records that it is made from."""
+    """The table of verdicts between its marks, and in docs/ the records that it is made from.
+
+    Those of the other profile stay as they are.
+    """
+    from memloci.report.study_tables import place
+
     if not readme.is_file():
         raise BadInput(f"readme: {readme} is no file")
-    records = [
-        {**finding.to_dict(), "panels": [], "arms": []} for finding in findings
-    ]  # what the table needs
+    new = [{**finding.to_dict(), "panels": [], "arms": []} for finding in findings]  # what the table needs
+    replaced = {(record["profile"], record["id"]) for record in new}
+    old = [each for each in _records(readme) if (each["profile"], each["id"]) not in replaced]
+    records = sorted(old + new, key=lambda record: (record["profile"] == "full", *place(record["id"])))
     text = with_table(readme.read_text(), records)
     if text is None:
         raise BadInput(f"readme: {readme} lacks the lines {BEGIN} and {END}")
     replace_together(readme.parent / DOCS, {VERDICTS: (json.dumps(records, indent=1) + "\n").encode()})
     replace_together(readme.parent, {readme.name: text.encode()})
+
+
+def _records(readme: Path) -> list[dict[str, Any]]:
+    path = readme.parent / DOCS / VERDICTS
+    try:
+        return [finding_from_dict(record).to_dict() for record in json.loads(path.read_bytes())]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is not a table of verdicts: {error}; delete it and study again") from None
 
 
 def with_table(text: str, records: Sequence[Mapping[str, Any]]) -> str | None:

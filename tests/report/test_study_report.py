@@ -371,9 +371,23 @@ def test_the_markdown_table_is_the_same_from_stored_findings():
     stored = [json.loads(json.dumps(finding.to_dict())) for finding in findings]
     assert table == markdown_table(stored) == markdown_table(findings[::-1])
     assert table.splitlines() == [
-        "| id | claim | verdict | effect | seeds |",
+        "| id | claim | quick | effect | seeds |",
         "|---|---|---|---|---:|",
         "| 1a | Title of 1a | inconclusive | no number, margin 0.3 | 3 |",
         "| 2a | a \\| b c &lt;i> | confirmed | 1.3 decades [1.1, 1.5], margin 0.3 | 3 |",
         "| 10a | Title of 10a | refuted | -0.1 slope [-0.2, 0], margin -0.5, should be below | 3 |",
+    ]
+
+
+def test_the_markdown_table_has_a_column_for_every_profile():
+    findings = [
+        found("1a", (GOOD, OPEN)),
+        found("2a"),
+        replace(found("1a", (GOOD,)), profile="full", seeds=10),
+    ]
+    assert markdown_table(findings).splitlines() == [
+        "| id | claim | quick | full | effect | seeds |",
+        "|---|---|---|---|---|---:|",
+        "| 1a | Title of 1a | inconclusive | confirmed | 1.3 decades [1.1, 1.5], margin 0.3 | 10 |",
+        "| 2a | Title of 2a | confirmed | – | 1.3 decades [1.1, 1.5], margin 0.3 | 3 |",
     ]

@@ -149,9 +149,51 @@ def test_the_wall_is_where_training_stops(profiles):
 
 def test_only_all_cases_confirm_that_verdicts_are_robust(profiles):
     claim = load_claim("8")
-    last = {name: claim.judge(_evidence(claim, profiles[name], 0)).parts[-1] for name in ("quick", "full")}
-    assert last["quick"].says.startswith("2 of ") and last["quick"].verdict == "inconclusive"
-    assert last["full"].verdict == "confirmed"
+    for name, verdict in (("quick", "inconclusive"), ("full", "confirmed")):
+        judged = claim.judge(_held(claim, profiles[name]))
+        assert {part.verdict for part in judged.parts[:-1]} == {"confirmed"}
+        assert judged.parts[-1].verdict == verdict
+
+
+def test_a_verdict_that_was_never_there_is_not_lost(profiles):
+    """2b's second part fails with no change as well: that leaves claim 8 open and does not refute it."""
+    claim = load_claim("8")
+    evidence = _held(claim, profiles["full"])
+    worse = {
+        name: result
+        if not (name.startswith("2b") and name.endswith("1 heads, 64 neurons"))
+        else replace(result, records=tuple({**r, "err_mean_square": 1e-6} for r in result.records))
+        for name, result in evidence.results.items()
+    }
+    judged = claim.judge(replace(evidence, results=worse))
+    assert overall(judged.parts) == "inconclusive"
+    assert any("2b, layer norm" in note and "refuted with no change" in note for note in judged.notes)
+    lost = {name: result if "no change" in name else evidence.results[name] for name, result in worse.items()}
+    assert overall(claim.judge(replace(evidence, results=lost)).parts) == "inconclusive"
+    only = {name: evidence.results[name] if "no change" in name else result for name, result in worse.items()}
+    assert overall(claim.judge(replace(evidence, results=only)).parts) == "refuted"
+
+
+def _held(claim, profile):
+    """Results with which every claim that 8 looks at is confirmed, with every change."""
+    good = {
+        "1b": {"16 heads, 128 neurons": 1e-3},
+        "2a": {"1 heads, 64 neurons": 1e-2, "8 heads, 64 neurons": 1e-2},
+        "2b": {"8 heads, 8 neurons": 1e-2, "8 heads, 64 neurons": 1e-2},
+        "4a": {"log, 1 head": 1e-2, "log, 4 heads": 1e-2},
+        "4b": {"lin, 1 head": 1e-2, "lin, 4 heads": 1e-2},
+    }
+    evidence = _evidence(claim, profile, 0)
+    results = {}
+    for name, result in evidence.results.items():
+        case, _, arm = name.partition(": ")
+        error = good.get(case.partition(",")[0], {}).get(arm, 1.0)
+        values = [error * (1 + 0.01 * k) for k in range(len(result.records))]
+        records = tuple(
+            {**r, "err_mean_square": v, "err_sup": v} for r, v in zip(result.records, values, strict=True)
+        )
+        results[name] = replace(result, records=records)
+    return replace(evidence, results=results)
 
 
 def test_unknown_claims_are_named():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -113,6 +114,9 @@ def test_the_readme_gets_the_table_between_its_marks(fake, tmp_path):
     text = readme.read_text()
     assert text.startswith(f"before\n{pages.BEGIN}\n") and text.endswith(f"{pages.END}\nafter\n")
     assert "old" not in text and "Heavy tails: log beats lin" in text
+    pages.update_readme(readme, [replace(found, profile="full", seeds=10) for found in findings])
+    table = readme.read_text().partition("| 4a ")[2]
+    assert table.count(findings[0].verdict) == 2, "the verdict of the quick profile stays beside the new one"
     readme.write_text("no marks")
     with pytest.raises(BadInput, match="lacks the lines"):
         pages.update_readme(readme, findings)

@@ -17,7 +17,7 @@ LAYER = "1 layer, lin"
 
 
 def wall_arms(name: str, other: dict[str, Any], profile: Profile) -> Sequence[Arm]:
-    training = {"steps": profile.pick(1000, 20_000), "batch": 32, "length": 24, "held_out": 128}
+    training = {"steps": profile.pick(1000, 4000), "batch": 32, "length": 24, "held_out": 128}
     task = fixed([LAG], "x1")
     return [Arm(LAYER, task, model(16, 0), training), Arm(name, task, other, training)]
 

@@ -16,4 +16,4 @@ def boolean(lags: tuple[int, ...] = NEAR) -> dict[str, Any]:
 
 
 def training(profile: Profile) -> dict[str, Any]:
-    return {"steps": profile.pick(2000, 10_000), "batch": 64, "length": 32, "held_out": 128}
+    return {"steps": profile.pick(2000, 4000), "batch": 64, "length": 32, "held_out": 128}

@@ -17,7 +17,7 @@ def _task() -> dict[str, Any]:
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
-    training = {"steps": profile.pick(800, 10_000), "batch": 64, "length": 32, "held_out": 128}
+    training = {"steps": profile.pick(800, 3000), "batch": 64, "length": 32, "held_out": 128}
     sizes = {"value_dim": VALUES}
     return [
         Arm(DPF, _task(), model(1, 64, **sizes), training),

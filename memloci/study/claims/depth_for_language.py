@@ -11,20 +11,17 @@ from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.claims.language import BYTES, MARGIN, if_learned, training
 from memloci.study.statistics import Part, difference
 
-SMALL, DEEP, FLAT = "1 layer, few heads", "deep", "1 layer, many heads"
+LAYERS, HEADS, WIDTH = 3, 2, 48
+DEEP, FLAT = "deep", "1 layer, many heads"
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task = text(profile.text or "")
-    layers, heads, width = profile.pick((3, 2, 48), (4, 4, 128))
-    switches = {"attention": "dp", "normalisation": "softmax"} | profile.pick(
-        {}, {"dim": 64, "key_dim": 16, "value_dim": 16}
-    )
-    deep = model(heads, width, **{**switches, "layers": layers})
-    flat = balanced(model(layers * heads, layers * width, **switches), BYTES, parameter_count(deep, BYTES))
-    found = {SMALL: model(heads, width, **switches), DEEP: deep, FLAT: flat}
-    shown = profile.pick((DEEP, FLAT), (SMALL, DEEP, FLAT))  # the small one is for the eye
-    return [Arm(name, task, found[name], training(profile)) for name in shown]
+    switches = {"attention": "dp", "normalisation": "softmax"}
+    deep = model(HEADS, WIDTH, **{**switches, "layers": LAYERS})
+    flat = balanced(model(LAYERS * HEADS, LAYERS * WIDTH, **switches), BYTES, parameter_count(deep, BYTES))
+    found = {DEEP: deep, FLAT: flat}
+    return [Arm(name, task, architecture, training(profile)) for name, architecture in found.items()]
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -37,12 +34,7 @@ def judge(evidence: Evidence) -> Judgement:
         else "sizes unknown"
     )
     said = "no number" if effect.value is None else f"{effect.value:+.3f} bits per byte"
-    dots = series(
-        evidence,
-        "held-out text",
-        [(name, name) for name in (SMALL, FLAT, DEEP) if name in evidence.results],
-        BITS,
-    )
+    dots = series(evidence, "held-out text", [(name, name) for name in (FLAT, DEEP)], BITS)
     return Judgement(
         parts=(Part("many heads in one layer need more bits than depth", effect, MARGIN, "bits per byte"),),
         said=f"At {sizes} the flat model needs {said} more than the deep one.",

@@ -7,17 +7,16 @@ from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.claims.language import BYTES, MARGIN, if_learned, training
 from memloci.study.statistics import Part, combination, difference
 
+LAYERS, HEADS, WIDTH = 2, 4, 48
 DP, TMX, DPF, DPF_EQUAL = "dp", "tmx", "dpf", "dpf, as many parameters as dp"
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task = text(profile.text or "")
-    layers, heads, width = profile.pick((2, 4, 48), (4, 8, 128))
-    sizes = {"layers": layers} | profile.pick({}, {"dim": 64, "key_dim": 16, "value_dim": 16})
-    softmax = {**sizes, "normalisation": "softmax"}
-    dp = model(heads, width, **{**softmax, "attention": "dp"})
-    dpf = model(heads, width, **softmax)
-    tmx = model(heads, width, **{**sizes, "attention": "tmx", "normalisation": "none"})
+    softmax = {"layers": LAYERS, "normalisation": "softmax"}
+    dp = model(HEADS, WIDTH, **{**softmax, "attention": "dp"})
+    dpf = model(HEADS, WIDTH, **softmax)
+    tmx = model(HEADS, WIDTH, layers=LAYERS, attention="tmx", normalisation="none")
     found = {DP: dp, TMX: tmx, DPF: dpf, DPF_EQUAL: balanced(dpf, BYTES, parameter_count(dp, BYTES))}
     return [Arm(name, task, architecture, training(profile)) for name, architecture in found.items()]
 

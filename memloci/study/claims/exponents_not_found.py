@@ -16,12 +16,12 @@ SQUARE_OF_INPUTS = 1 / 3  # E x^2 of uniform numbers on [-1, 1]
 
 
 def _length(profile: Profile) -> int:
-    return profile.pick(64, 256)
+    return profile.pick(64, 128)
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
     training: dict[str, Any] = {
-        "steps": profile.pick(1200, 20_000),
+        "steps": profile.pick(1200, 6000),
         "batch": 32,
         "length": _length(profile),
         "held_out": 128,

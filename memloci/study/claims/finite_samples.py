@@ -25,11 +25,11 @@ def _name(kind: str, samples: int) -> str:
 
 
 def _samples(profile: Profile) -> tuple[int, ...]:
-    return profile.pick((FEW, MANY), (8, FEW, 32, 64, 128, MANY, 1024))
+    return profile.pick((FEW, MANY), (FEW, 64, MANY, 1024))
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
-    training = {"steps": profile.pick(800, 5000), "batch": 64, "length": 16, "held_out": 512}
+    training = {"steps": profile.pick(800, 2000), "batch": 64, "length": 16, "held_out": 512}
     architecture = model(8, 64, attention="dp", normalisation="softmax")
     return [
         Arm(_name(kind, N), task, architecture, {**training, "samples": N})

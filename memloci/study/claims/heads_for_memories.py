@@ -10,12 +10,12 @@ from memloci.study.arms import MEAN_SQUARE, essential
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Profile
 from memloci.study.claims.heads_or_width import FEW_HEADS, MANY_HEADS, NARROW, WIDE, size_arms, size_judge
 
-FULL = ((1, 2, 4, MANY_HEADS, 16), (0, NARROW, WIDE))
+FULL = ((FEW_HEADS, 2, 4, MANY_HEADS, 16), (NARROW, WIDE))
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task = essential("z ** -1.5")
-    training = {"steps": profile.pick(800, 10_000), "batch": 32, "length": 32, "held_out": 128}
+    training = {"steps": profile.pick(800, 3000), "batch": 32, "length": 32, "held_out": 128}
     return size_arms(task, training, profile, FULL)
 
 

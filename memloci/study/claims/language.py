@@ -22,12 +22,7 @@ LITTLE = 0.01  # added to every count: a byte that never followed is not impossi
 
 
 def training(profile: Profile) -> dict[str, Any]:
-    return {
-        "steps": profile.pick(400, 20_000),
-        "batch": profile.pick(16, 32),
-        "length": profile.pick(48, 128),
-        "held_out": profile.pick(128, 512),
-    }
+    return {"steps": profile.pick(400, 1600), "batch": 16, "length": profile.pick(48, 64), "held_out": 128}
 
 
 @lru_cache(maxsize=4)

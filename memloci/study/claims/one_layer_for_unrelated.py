@@ -19,6 +19,7 @@ SMALL, LARGE, DEEP, BEYOND = (
     "3 layers, as large",
     "16 heads, far lags",
 )
+CONTEXT = {DEEP, BEYOND}  # shown beside the claim; no part depends on them
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
@@ -35,9 +36,7 @@ def judge(evidence: Evidence) -> Judgement:
     level = evidence.level(2)
     solved = combination([(1.0, evidence[LARGE].logs(MEAN_SQUARE))], level)
     enough = gain(evidence, SMALL, LARGE, level)
-    deeper, beyond = gain(evidence, LARGE, DEEP, level), evidence[BEYOND].values(MEAN_SQUARE)
-    dots = series(evidence, "trained", [(name, name) for name in (SMALL, LARGE, DEEP, BEYOND)])
-    far = f"{sum(beyond) / len(beyond):.2g}" if beyond else "no number"
+    dots = series(evidence, "trained", [(name, name) for name in evidence.results])
     return Judgement(
         parts=(
             Part(
@@ -50,9 +49,8 @@ def judge(evidence: Evidence) -> Judgement:
             Part("1 head and 8 neurons are worse", enough, MARGIN, "decades"),
         ),
         said=(
-            f"At lags {list(NEAR)} more heads and neurons lower the error by {decades(enough)}. Three layers of the same size "
-            f"lower it by {decades(deeper)} more. At lags {list(FAR)}, beyond the precision wall, one layer leaves {far} of a "
-            "variance of 1."
+            f"At lags {list(NEAR)} more heads and neurons lower the error by {decades(enough)}."
+            f"{_beside(evidence, level) if CONTEXT <= evidence.results.keys() else ''}"
         ),
         panels=(
             Panel("A sparse Boolean function", "", "mean square error", (dots,), marks=(("solved", SOLVED),)),
@@ -61,6 +59,15 @@ def judge(evidence: Evidence) -> Judgement:
             "The parts do not ask whether depth would be better: the claim is that one layer is enough.",
             "With half the steps one layer is not there yet: the verdict is about this budget.",
         ),
+    )
+
+
+def _beside(evidence: Evidence, level: float) -> str:
+    deeper, beyond = gain(evidence, LARGE, DEEP, level), evidence[BEYOND].values(MEAN_SQUARE)
+    far = f"{sum(beyond) / len(beyond):.2g}" if beyond else "no number"
+    return (
+        f" Three layers of the same size lower it by {decades(deeper)} more. At lags {list(FAR)}, beyond the precision "
+        f"wall, one layer leaves {far} of a variance of 1."
     )
 
 

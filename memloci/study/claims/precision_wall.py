@@ -24,7 +24,7 @@ def _name(encoding: str, lag: int) -> str:
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
-    training = {"steps": profile.pick(1000, 40_000), "batch": 32, "length": 24, "held_out": 128}
+    training = {"steps": profile.pick(1000, 10_000), "batch": 32, "length": 24, "held_out": 128}
     return [
         Arm(_name(encoding, lag), fixed([lag], "x1"), model(HEADS, 0, encoding=encoding), training)
         for encoding in ENCODINGS

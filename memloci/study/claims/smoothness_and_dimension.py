@@ -22,7 +22,7 @@ def _dimensions(profile: Profile) -> tuple[int, ...]:
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
-    training = {"steps": profile.pick(1000, 10_000), "batch": 64, "length": 32, "held_out": 128}
+    training = {"steps": profile.pick(1000, 2000), "batch": 64, "length": 32, "held_out": 128}
     found = [Arm(_dimension(d), _waves(d), model(4, WIDTH), training) for d in _dimensions(profile)]
     return [*found, Arm(ROUGH, _saw(), model(4, WIDTH), training)]
 

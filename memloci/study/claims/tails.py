@@ -20,9 +20,9 @@ def all_heads(profile: Profile) -> tuple[int, ...]:
 
 def tail_arms(kernel: str, profile: Profile) -> Sequence[Arm]:
     training = {
-        "steps": profile.pick(1200, 10_000),
+        "steps": profile.pick(1200, 3000),
         "batch": 32,
-        "length": profile.pick(64, 256),
+        "length": 64,
         "held_out": 128,
     }
     return [

@@ -10,12 +10,12 @@ from memloci.study.arms import MEAN_SQUARE, essential
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Profile
 from memloci.study.claims.heads_or_width import FEW_HEADS, MANY_HEADS, NARROW, WIDE, size_arms, size_judge
 
-FULL = ((1, 2, 4, MANY_HEADS), (4, NARROW, 16, 32, WIDE, 128))
+FULL = ((FEW_HEADS, MANY_HEADS), (NARROW, 16, 32, WIDE, 128))
 
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task = essential("exp(-0.7 * z)", "cos(pi * x1)")
-    training = {"steps": profile.pick(1000, 10_000), "batch": 64, "length": 32, "held_out": 128}
+    training = {"steps": profile.pick(1000, 3000), "batch": 64, "length": 32, "held_out": 128}
     return size_arms(task, training, profile, FULL)
 
 
