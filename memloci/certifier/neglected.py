@@ -29,10 +29,11 @@ from memloci.certifier.anywhere import Anywhere
 from memloci.certifier.carried import Carried, linear
 from memloci.certifier.cases import FOREVER
 from memloci.certifier.kernels import HeadKernels, PeakKernels, TableKernels
+from memloci.certifier.layer import Layer
 from memloci.certifier.pointers import BITS as LAG_BITS
 from memloci.certifier.pointers import LIBM, MATCH, SINK, Ball, find
 from memloci.certifier.rounding import LIBRARY, Format, dot, gamma, roundings, times
-from memloci.certifier.walk import Walk, _Layer
+from memloci.certifier.walk import Walk
 from memloci.errors import BadInput
 from memloci.fast.sharp import Sharp, legible
 from memloci.model.attention import Attention
@@ -97,11 +98,11 @@ class SharpWalk(Walk):
         super().__init__(model, task)
         _refuse_illegible(model)
         own = lambda layer: {field.name: getattr(layer, field.name) for field in fields(layer)}
-        layers: list[_Layer] = [_SharpLayer(**own(layer)) for layer in self.layers]
+        layers: list[Layer] = [_SharpLayer(**own(layer)) for layer in self.layers]
         self.layers = layers
 
 
-class _SharpLayer(_Layer):
+class _SharpLayer(Layer):
     def attend(
         self, X: Carried, past: Anywhere, shape: tuple[int, int], precision: Format, stored: bool
     ) -> Carried:

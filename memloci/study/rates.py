@@ -5,7 +5,7 @@
 | curve | where it comes from |
 |---|---|
 | paper | a slope: constants are not explicit, so the line starts at the first point of another curve |
-| proved floor | what no model of the kind gets below (compiled_sizes.py) |
+| proved floor | what no model of the kind gets below (compiled_floors.py) |
 | compiled | weights by construction: the certified worst case, and what `measure` saw |
 | trained | gradient descent from random weights: a rate tuned on a pilot seed, then fresh seeds |
 
@@ -31,7 +31,9 @@ from memloci.model.architecture import Architecture
 from memloci.planner.rates import FALLING, stated
 from memloci.specs import shorten
 from memloci.study.claim import Arm, Panel, Progress, Result, Series
-from memloci.study.compiled_sizes import FORMATS, HEADS, Asked, Compiled, Floor, capacity_floor, compiled
+from memloci.study.compiled_book import FORMATS, HEADS, Asked, Compiled, Floor
+from memloci.study.compiled_floors import capacity_floor
+from memloci.study.compiled_sizes import compiled
 from memloci.study.statistics import NOTHING, Estimate, mean, slope
 from memloci.study.tuned_runs import tuned_runs
 from memloci.tasks.adaptive import Adaptive

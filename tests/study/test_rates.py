@@ -12,7 +12,7 @@ from memloci.approx.targets import SingleLag
 from memloci.cli import main
 from memloci.errors import BadInput
 from memloci.report.rates import rates_files, rates_html
-from memloci.study import compiled_sizes
+from memloci.study import compiled_book, compiled_sizes
 from memloci.study import rates as module
 from memloci.study.claim import PILOT, Arm, Result
 from memloci.study.rates import MEASURES, VARIES, RatesFinding, rates
@@ -33,13 +33,13 @@ TASKS = {
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Fewer sequences to measure on: what is compared holds for any."""
-    monkeypatch.setattr(compiled_sizes, "SEEN", {"sequences": 4, "steps": 4, "starts": 2})
+    monkeypatch.setattr(compiled_book, "SEEN", {"sequences": 4, "steps": 4, "starts": 2})
     monkeypatch.setattr(compiled_sizes, "MOVES", {"lin": 0, "log": 0})
 
 
 @pytest.fixture
 def nothing_compiled(monkeypatch):
-    empty = compiled_sizes.Compiled({}, (), ("compiled: left out",))
+    empty = compiled_book.Compiled({}, (), ("compiled: left out",))
     monkeypatch.setattr(module, "compiled", lambda asked, progress: empty)
 
 
@@ -181,9 +181,9 @@ def test_the_slope_of_a_power_law_is_found(nothing_compiled, monkeypatch, power)
 def test_the_slope_of_a_compiled_curve_is_that_of_its_fall(monkeypatch):
     from memloci.certifier.certificate import Proved
 
-    point = lambda x, E: compiled_sizes.Point(x, Proved(E), Proved(E), None, None, "")
+    point = lambda x, E: compiled_book.Point(x, Proved(E), Proved(E), None, None, "")
     fall = [(1, 1.0), (2, 1.0), (4, 1.0 / 16), (8, 1.0 / 256), (16, 1.0 / 250), (32, 1.0 / 256)]
-    built = compiled_sizes.Compiled({"c": tuple(point(*p) for p in fall)}, (), ())
+    built = compiled_book.Compiled({"c": tuple(point(*p) for p in fall)}, (), ())
     monkeypatch.setattr(module, "compiled", lambda asked, progress: built)
     found = rates(TASKS["lag"], "heads", values=[1, 2, 4, 8, 16, 32], trained=False)
     one = next(slope for slope in found.slopes if slope.measure == "err_sup")

@@ -1,0 +1,131 @@
+"""Curves of compiled models as they come: a point for every size, with its certificate and what was measured."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+from memloci.approx.rpe import RpeName
+from memloci.certifier.certificate import Certificate, Observed, Proved
+from memloci.certifier.certify import certify
+from memloci.errors import BadInput
+from memloci.model.transformer import Transformer
+from memloci.observer.sup_error import Measurement, measure
+from memloci.planner.make_plan import PRECISIONS
+from memloci.tasks.base import Task
+
+TOLERANCE = 1e-3  # that readouts and heads are made for, where they do not vary
+HEADS = 8  # where they do not vary
+FORMATS = {8: "bfloat16", 24: "float32", 53: "float64"}  # by the bits of their significand
+SEEN: dict[str, int] = {"sequences": 32, "steps": 20, "starts": 4}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What varies, and all that does not."""
+
+    task: Task
+    vary: str
+    values: tuple[int, ...]
+    encoding: str
+    length: int  # of sequences, where it does not vary
+    seed: int = 0
+    heads: int = HEADS
+
+    @property
+    def rpe(self) -> RpeName:
+        return cast(RpeName, self.encoding)
+
+    def length_at(self, value: int) -> int:
+        return value if self.vary == "length" else self.length
+
+    @cached_property
+    def far(self) -> float:
+        return max(self.task.lag_bounds)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A compiled model at one size."""
+
+    x: int
+    E: Proved  # worst case, rounding of the format included
+    E_exact: Proved
+    err_sup: Observed | None
+    err_mean_square: Observed | None
+    what: str  # the route and its size
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Proved: what no model of a kind gets below."""
+
+    name: str
+    E_least: Mapping[int, float]  # by what varies
+    says: str
+
+
+@dataclass(frozen=True)
+class Compiled:
+    curves: Mapping[str, tuple[Point, ...]]
+    floors: tuple[Floor, ...]
+    notes: tuple[str, ...]  # what is missing, and why
+
+
+class Book:
+    """Curves, floors and reasons, as they come."""
+
+    def __init__(self, asked: Asked, say: Say):
+        self.asked, self.say = asked, say
+        self.curves: dict[str, list[Point]] = {}
+        self.floors: list[Floor] = []
+        self.notes: list[str] = []
+        self._seen: dict[tuple[int, int], Measurement] = {}
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def add(
+        self,
+        curve: str,
+        x: int,
+        model: Transformer,
+        what: str,
+        precision: str | None = None,
+        proved: Certificate | None = None,
+    ) -> Certificate:
+        """A point of a curve: the new model, or the last one if that is better."""
+        asked = self.asked
+        proved = proved or certify(model, asked.task, tolerance=TOLERANCE, precision=precision)
+        own = model.architecture.precision
+        bound = proved.bound_by_precision[precision or own]
+        points = self.curves.setdefault(curve, [])
+        if points and not bound < points[-1].E:
+            points.append(replace(points[-1], x=x))
+            return proved
+        runs_in_it = precision in (None, own)
+        seen = self.measured(model, asked.length_at(x)) if runs_in_it else None
+        if not runs_in_it:
+            self.note(f"{curve}: nothing measured in {precision}; models run in {' and '.join(PRECISIONS)}")
+        err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
+        points.append(Point(x, bound, proved.exact_bound, *err, what))
+        return proved
+
+    def measured(self, model: Transformer, length: int) -> Measurement | None:
+        import jax.random as jr
+
+        where = id(model), length
+        try:
+            if where not in self._seen:
+                key = jr.key(self.asked.seed)
+                self._seen[where] = measure(model, self.asked.task, key=key, length=length, **SEEN)
+            return self._seen[where]
+        except BadInput as reason:
+            self.note(f"compiled models: nothing measured: {reason}")
+            return None
+
+    def found(self) -> Compiled:
+        return Compiled({k: tuple(v) for k, v in self.curves.items()}, tuple(self.floors), tuple(self.notes))

@@ -1,0 +1,152 @@
+"""What no compiled or trained model of a kind gets below, as an error of the output.
+
+"At one rounding of the mass": for any number of heads of the encoding whose coefficients have mass B,
+
+    E_attn + u B >= floor(u)      (lower_bounds.py),      sup error = |c| E_attn
+
+for fixed and essential memories and outputs that are c times one of them plus what the present adds, with tokens from
+[-1, 1] or such: the worst input is sign r(z). It is proved over sequences of any length; short ones do not show what lies
+beyond them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memloci.approx.adaptive_sums import floor as floor_of_form
+from memloci.approx.kernel_targets import memory_target
+from memloci.approx.lower_bounds import lower_bound
+from memloci.approx.ridge_exact import affine
+from memloci.certifier.rounding import UNIT
+from memloci.errors import BadInput
+from memloci.planner.capacity import questions
+from memloci.planner.make_plan import PRECISIONS
+from memloci.planner.routes import Obstacle
+from memloci.study.compiled_book import FORMATS, Asked, Book, Floor
+from memloci.tasks.adaptive import Adaptive
+from memloci.tasks.base import Task
+
+FARTHEST_FORM = 16  # tuned: lags of adaptive sums that a floor is computed for
+DIGITS = "0123456789"
+
+
+def add_floors(book: Book, precisions: Sequence[str]) -> None:
+    """The same at every size: no number of heads gets below."""
+    asked = book.asked
+    for precision in precisions:
+        least = _floor(book, UNIT[precision])
+        if least is not None:
+            name = f"any {asked.encoding} heads, {precision}"
+            book.floors.append(Floor(name, dict.fromkeys(asked.values, least), _says(asked, precision)))
+
+
+def _says(asked: Asked, what: str) -> str:
+    return (
+        f"proved: in one layer no {asked.encoding} heads, however many, have an error plus one rounding of their mass "
+        f"in {what} below it, over sequences of any length"
+    )
+
+
+def _floor(book: Book, u: float) -> float | None:
+    """E_attn + u mass of any heads, as an error of the output; None, with a reason, where nothing is proved."""
+    asked = book.asked
+    try:
+        i, factor = _one_memory(asked.task)
+        book.say("the least that any heads leave")
+        target = memory_target(asked.task, i - 1)
+        found, norm = lower_bound(asked.rpe, target, price=u).error, float(target.norm().upper())
+        # A single head is not charged for rounding, and its mass is at most ||rho||_1 + E <= 2 ||rho||_1.
+        least = (found - 2 * u * norm) * factor * (1 - 1e-12)
+    except (BadInput, Obstacle) as reason:
+        book.note(f"lower bound: {reason}")
+        return None
+    if least <= 0:
+        book.note(f"lower bound: none above 0 was found for {asked.encoding} heads")
+        return None
+    return least
+
+
+def _one_memory(task: Task) -> tuple[int, float]:
+    """(i, |c| sup |x|) where every output that recalls something is c x_i plus what the present adds."""
+    best: tuple[int, float] | None = None
+    for formula in task.readouts:
+        form = affine(formula.expression) if formula.expression is not None else None
+        if form is None:
+            raise Obstacle("the readout is not affine, and what is proved is an error of recall")
+        recalled = {v: c for v, c in form.a.items() if c and _memory(v)}
+        if len(recalled) != 1:
+            continue
+        ((variable, c),) = recalled.items()
+        name = variable.rstrip(DIGITS)
+        channel = next(channel for channel in task.channels if channel.name == name)
+        if channel.domain[0].lo != -channel.domain[-1].hi:
+            continue
+        factor = abs(float(c)) * channel.magnitude * (1 - 1e-15)
+        if best is None or factor > best[1]:
+            best = _memory(variable), factor
+    if best is None:
+        raise Obstacle(
+            "no output returns a single memory with a symmetric range, and errors of several may cancel"
+        )
+    return best
+
+
+def _memory(variable: str) -> int:
+    return int(variable[len(variable.rstrip(DIGITS)) :])
+
+
+def capacity_floor(asked: Asked, architecture: Mapping[str, Any]) -> Floor | None:
+    """The capacity bound for models of these sizes as they vary; None where it says nothing."""
+    if architecture.get("attention") not in ("tmx", "dpf"):
+        return None
+    least: dict[int, float] = {}
+    for value in asked.values:
+        sizes = {**architecture, **({asked.vary: value} if asked.vary in architecture else {})}
+        carried = sizes["layers"] * sizes["heads"] * sizes["value_dim"]
+        open_ = [q for q in questions(asked.task).asked if q.reach < asked.length_at(value)]
+        if carried < len(open_):
+            least[value] = float(open_[carried].r)
+    if not least:
+        return None
+    return Floor(
+        "capacity",
+        least,
+        f"proved: weights of attention {architecture['attention']} factorise, and fewer numbers reach a position than "
+        "can be asked for, whatever the weights",
+    )
+
+
+def floors_by_bits(book: Book) -> None:
+    """Mass costs less with more bits, so what is proved of a finer format holds for a coarser one."""
+    asked, best, least = book.asked, 0.0, dict[int, float]()
+    for bits in reversed(asked.values):
+        best = max(best, _floor(book, UNIT[FORMATS[bits]]) or 0.0)
+        if best > 0:
+            least[bits] = best
+    if least:
+        by_size = dict(sorted(least.items()))
+        book.floors.append(Floor(f"any {asked.encoding} heads", by_size, _says(asked, "so many bits")))
+
+
+def note_form(book: Book) -> None:
+    """What sums of this form cannot do; not a floor of the figure, for other models of these sizes are no such sums."""
+    asked = book.asked
+    assert isinstance(asked.task, Adaptive)
+    for precision in PRECISIONS:
+        for i, level in enumerate(asked.task.levels, start=1):
+            lags = sorted(set(asked.task.lag_tables[i - 1].lags.ravel().tolist()))
+            if level == 0 and 1 < lags[-1] <= FARTHEST_FORM:
+                book.say("the least that sums of this form leave")
+                if (least := floor_of_form(asked.rpe, lags, UNIT[precision])) <= 0:
+                    continue
+                book.note(
+                    f"compiled, {precision}: of all sums of this form, however many heads, none recalls memory {i} with an "
+                    f"error plus one rounding of its mass below {_down(least)} (proved)"
+                )
+                break
+
+
+def _down(E: float) -> str:
+    """A lower bound in three digits, rounded down."""
+    digits = 2 - math.floor(math.log10(E))
+    return f"{math.floor(E * 10**digits) / 10**digits:g}"
