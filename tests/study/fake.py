@@ -3,18 +3,11 @@
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from memloci.training.spec import Run
 
-
-@dataclass
-class Outcome:
-    key: str
-    record: dict[str, Any]
-    history: dict[str, list[Any]] = field(default_factory=dict)
-    weights: bytes = b""
+from ..sweeps.fake import Outcome
 
 
 def execute(
