@@ -18,7 +18,7 @@ from benchmarks.table import Table
 from memloci.approx.kernel_sums import fit
 from memloci.approx.targets import SingleLag
 from memloci.pipeline import compile
-from memloci.report.figures import BLUE, GREEN, RED, style
+from memloci.report.drawing import BLUE, GREEN, RED, style
 from memloci.tasks.fixed import Fixed
 
 LAGS = {"rotary": (8, 64, 512, 4_096, 32_768), "depth-1": (8, 16, 32, 64)}

@@ -19,7 +19,7 @@ from rich.progress import track
 
 from memloci import pipeline
 from memloci.observer.probes import wall
-from memloci.report.figures import BLUE, FLOAT_BITS, GREEN, INK, RED, SKY, SOFT, style
+from memloci.report.drawing import BLUE, FLOAT_BITS, GREEN, INK, RED, SKY, SOFT, style
 from memloci.tasks.fixed import Fixed
 
 TOLERANCE = 1e-3

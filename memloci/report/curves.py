@@ -17,7 +17,7 @@ from matplotlib.transforms import offset_copy
 
 from memloci.observer.lags import HeadLags, Influence
 from memloci.observer.probes import target_kernels
-from memloci.report.figures import (
+from memloci.report.drawing import (
     BLUE,
     GREEN,
     INK,
@@ -28,10 +28,10 @@ from memloci.report.figures import (
     WIDTH,
     decade_ticks,
     lag_ticks,
-    number,
     plain_text,
     svg_of,
 )
+from memloci.report.numbers import number
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential

@@ -1,26 +1,15 @@
-"""One function per figure: records in, SVG out.
+"""One function per figure of a report: records in, SVG out; the same records give the same bytes."""
 
-The same records give the same bytes. Colours are Okabe and Ito's, which colour-blind readers can tell
-apart; in the SVG they are CSS variables, so that a page may change them for dark mode. Proved numbers are
-filled diamonds, observed ones hollow circles, everywhere.
-"""
-
-import io
 import math
-import re
-from collections.abc import Callable, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import Any
+from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from memloci.certifier.certificate import Certificate, Proved
+from memloci.certifier.certificate import Certificate
 from memloci.observer.probes import (
     AttentionMap,
     Example,
@@ -33,75 +22,37 @@ from memloci.observer.probes import (
 )
 from memloci.observer.sup_error import Measurement
 from memloci.planner.rates import HeadRates, WidthRates
+from memloci.report.drawing import (
+    BLUE,
+    FLOAT_BITS,
+    GREEN,
+    INK,
+    MOST_SERIES,
+    OBSERVED,
+    ORANGE,
+    PROVED,
+    PURPLE,
+    RED,
+    SERIES,
+    SKY,
+    SOFT,
+    WIDTH,
+    decade_ticks,
+    lag_ticks,
+    note_on,
+    plain_text,
+    svg_of,
+)
+from memloci.report.numbers import number
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 
-INK, SOFT, GRID = "#1a1c1f", "#6b7078", "#d9dce1"
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
-SERIES = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
-VARIABLES = {
-    INK: "currentColor",
-    SOFT: f"var(--soft, {SOFT})",
-    GRID: f"var(--grid, {GRID})",
-    BLUE: f"var(--blue, {BLUE})",
-    ORANGE: f"var(--orange, {ORANGE})",
-    GREEN: f"var(--green, {GREEN})",
-    RED: f"var(--red, {RED})",
-    PURPLE: f"var(--purple, {PURPLE})",
-    SKY: f"var(--sky, {SKY})",
-}
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "memloci",
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": SOFT,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "lines.linewidth": 1.4,
-    "axes.unicode_minus": True,
-}
-
-
-def style() -> dict[Any, Any]:
-    """Matplotlib's own defaults and ours: what a user has set does not change a figure."""
-    return {**matplotlib.rcParamsDefault, **STYLE, "backend": "svg"}
-
-
-WIDTH = 5.6  # inches; pages scale it
-FLOAT_BITS = {"float32": 24, "float64": 53}
-MOST_SERIES = len(SERIES)
 MOST_POINTS = 600  # of a curve; more would only make the page heavy
 MOST_POSITIONS = 120  # of an example
 SHOWN_MAPS = 8
-MOST_ROWS = 12  # memories whose lags are drawn
 DEPTH = 1e-12  # of the largest value: what lies deeper is not drawn on a logarithmic axis
-PROVED = {"marker": "D", "markersize": 7, "linestyle": "none", "color": BLUE}
-OBSERVED = {
-    "marker": "o",
-    "markersize": 8,
-    "linestyle": "none",
-    "color": RED,
-    "markerfacecolor": "none",
-    "markeredgewidth": 1.8,
-}
+MOST_ROWS = 12  # memories whose lags are drawn
 
 
 # -- the memory -------------------------------------------------------------------------------------------
@@ -613,55 +564,7 @@ def _example(figure: Figure, example: Example) -> None:
         note_on(errors, "no difference anywhere")
 
 
-# -- parts ------------------------------------------------------------------------------------------------
-
-
-def number(x: float) -> str:
-    """Three digits; a proved bound is rounded up, so that what is printed is still a bound."""
-    return _rounded(x, ROUND_CEILING if isinstance(x, Proved) else ROUND_HALF_EVEN)
-
-
-def lower_number(x: float) -> str:
-    """Three digits of a proved lower bound: rounded down."""
-    return _rounded(x, ROUND_FLOOR)
-
-
-def _rounded(x: float, rounding: str) -> str:
-    if math.isinf(x):
-        return "infinite"
-    if x == 0:
-        return "0"
-    exact = Decimal(float(x))
-    last = exact.adjusted() - 2
-    short = exact.quantize(Decimal(1).scaleb(last), rounding=rounding)
-    if 1e-3 <= abs(short) < 1e5:
-        text = f"{short:,f}" if last < 0 else f"{int(short):,}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    digits, exponent = f"{short:.2e}".split("e")
-    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
-
-
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def _decade(x: float, _: Any = None) -> str:
-    exponent = round(math.log10(x)) if x > 0 else 0
-    return "10" + str(exponent).translate(_RAISED) if exponent not in (0, 1) else f"{10**exponent:g}"
-
-
-def decade_ticks(axis: Any, ticks: int = 5) -> None:
-    axis.set_major_locator(LogLocator(10, numticks=ticks + 1))
-    axis.set_major_formatter(FuncFormatter(_decade))
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_tick_params(which="minor", length=0)
-
-
-def lag_ticks(axes: Axes) -> None:
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 500 * max(low, 1) else (1,)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_tick_params(which="minor", length=0)
+# -- parts -----------------------------------------------------------------------------------------------
 
 
 def _legend_above(axes: Axes, columns: int) -> None:
@@ -676,19 +579,8 @@ def _at_right(axes: Axes, y: float, text: str) -> None:
     axes.annotate(text, (1, y), (4, 0), ("axes fraction", "data"), "offset points", va="center", fontsize=8)
 
 
-def note_on(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=SOFT)
-    if axes.get_yscale() == "linear":
-        axes.set_yticks([])
-
-
 def _cycle(n: int) -> list[str]:
     return [SERIES[i % MOST_SERIES] for i in range(n)]
-
-
-def plain_text(text: str) -> str:
-    """A user's text: a dollar starts no formula."""
-    return text.replace("$", r"\$")
 
 
 def _sparse(places: np.ndarray, most: int = 24) -> np.ndarray:
@@ -705,37 +597,3 @@ def _thin(z: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     bins = np.array_split(np.arange(len(z)), MOST_POINTS)
     keep = np.array([part[np.argmax(np.abs(values[part]))] for part in bins])
     return z[keep], values[keep]
-
-
-def svg_of(name: str, height: float, draw: Callable[[Figure], None], width: float = WIDTH) -> str:
-    with matplotlib.rc_context(style()):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasSVG(figure)
-        figure.patch.set_alpha(0)
-        draw(figure)
-        for axes in figure.axes:
-            axes.patch.set_alpha(0)
-        out = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=nothing, transparent=True)  # type: ignore[arg-type]
-    return _tidy(out.getvalue(), name)
-
-
-def _tidy(svg: str, name: str) -> str:
-    """Only the <svg> element, scalable, its ids its own, its colours variables of the page."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    svg = re.sub(r"\n *<!--.*?-->", "", svg, flags=re.S)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    # Matplotlib names clip paths by memory addresses; numbers in order are the same in every run.
-    names = {old: f"{name}-{k}" for k, old in enumerate(dict.fromkeys(re.findall(r' id="([^"]+)"', svg)))}
-    renamed = lambda found: found[1] + names.get(found[2], found[2]) + found[3]
-    svg = re.sub(r'( id=")([^"]+)(")', renamed, svg)
-    svg = re.sub(r"(url\(#)([^)]+)(\))", renamed, svg)
-    svg = re.sub(r'(href="#)([^"]+)(")', renamed, svg)
-    svg = re.sub(r"font: ([^;\"]*?)(\d[\d.]*px)[^;\"]*", r"font-size: \2", svg)
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
-    for color, variable in VARIABLES.items():
-        svg = re.sub(rf"(?<=: ){color}\b", variable, svg)
-    return svg.replace("<svg ", '<svg role="img" ', 1).rstrip() + "\n"

@@ -12,7 +12,7 @@ from html import escape
 from memloci.certifier.certificate import Certificate, Level
 from memloci.observer.probes import lag_text
 from memloci.observer.trace import FOUND, Glance, Look, Recall, Trace
-from memloci.report.figures import lower_number, number
+from memloci.report.numbers import lower_number, number
 from memloci.tasks.adaptive import Adaptive
 
 COLOURS = ("blue", "red", "green", "purple", "orange", "sky")  # variables of the page

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from html import escape
 
 from memloci.report import page
+from memloci.report.drawing import standalone
 from memloci.report.rates_tables import panel_cells, power_of, slope_cells
 from memloci.report.run_tables import duration
 from memloci.report.study import panel_csv
-from memloci.report.study_figures import panel_figure, standalone
+from memloci.report.study_figures import panel_figure
 from memloci.study.claim import Panel
 from memloci.study.rates import RatesFinding
 

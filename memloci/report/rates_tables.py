@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from memloci.certifier.certificate import Proved
-from memloci.report.figures import lower_number, number
+from memloci.report.numbers import lower_number, number
 from memloci.report.tables import plain_table
 from memloci.study.claim import Panel
 from memloci.study.rates import MEASURES, RatesFinding, Slope, over_seeds

@@ -13,9 +13,11 @@ from html import escape
 from typing import Any
 
 from memloci.report import page
-from memloci.report.figures import number
+from memloci.report.drawing import standalone
+from memloci.report.effects_figure import effects_figure
+from memloci.report.numbers import number
 from memloci.report.run_tables import duration
-from memloci.report.study_figures import caption, effects_figure, panel_figure, standalone
+from memloci.report.study_figures import caption, panel_figure
 from memloci.report.study_tables import DASH, SIGNS, deciding, in_order, interval_text, place
 from memloci.study.claim import Finding, Panel
 from memloci.study.statistics import Part, Verdict, shared_level

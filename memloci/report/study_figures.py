@@ -1,4 +1,4 @@
-"""Figures of a study: what was found for a claim, and the effects that decide.
+"""The panels of a study: what was found for a claim.
 
 At each x a trained arm is the mean of its seeds with a 95 % interval (of the logarithms, on a logarithmic axis), and
 its seeds as faint dots. What is proved is a solid line with filled diamonds, a proved floor is grey with hatching
@@ -6,9 +6,7 @@ below, the paper's line is dotted and only its slope means something. Words for 
 """
 
 import math
-import re
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,22 +17,23 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import offset_copy
 
-from memloci.report.figures import (
-    GREEN,
+from memloci.report.drawing import (
+    DOWN,
     GRID,
     INK,
-    RED,
+    LEFT,
     SERIES,
     SOFT,
     WIDTH,
     decade_ticks,
+    finite,
     note_on,
-    number,
-    plain_text,
     svg_of,
+    wrapped,
 )
+from memloci.report.numbers import number
 from memloci.study.claim import Panel, Series
-from memloci.study.statistics import Part, mean
+from memloci.study.statistics import mean
 
 COLORS = (*SERIES, INK, "#8c6d46")
 MARKS = ("o", "s", "^", "v", "P", "X", "<", ">")  # shapes too, for readers who see no colours
@@ -48,12 +47,6 @@ KINDS = {  # what a legend says of a series, unless its name does
 }
 BACKGROUND = ("bound", "paper")  # lines that other numbers are held against; they do not set the limits
 DEPTH = 1e-20  # of the largest value: what lies deeper counts as 0 on a logarithmic axis
-VERDICTS: dict[str, tuple[str, str, bool]] = {  # colour, shape, filled
-    "confirmed": (GREEN, "o", True),
-    "refuted": (RED, "X", True),
-    "inconclusive": (SOFT, "s", False),
-}
-DOWN, LEFT, RIGHT = 7, 4, 5  # matplotlib's carets, with the tip where they are put
 LETTER = 0.058  # inches, of a legend's letters; about
 
 
@@ -132,9 +125,9 @@ def caption(panel: Panel) -> str:
 
 
 def _drawn(panel: Panel, place: dict[Any, float]) -> list[Drawn]:
-    finite = [v for series in panel.series for values in series.values for v in _finite(values)]
-    finite += _finite(value for _, value in panel.marks)
-    floor = max(max(finite, default=0.0) * DEPTH, 1e-250) if panel.log_y else -math.inf  # room for limits
+    numbers = [v for series in panel.series for values in series.values for v in finite(values)]
+    numbers += finite(value for _, value in panel.marks)
+    floor = max(max(numbers, default=0.0) * DEPTH, 1e-250) if panel.log_y else -math.inf  # room for limits
     # The same name has the same colour: what was trained and what is proved of one thing belong together.
     names = list(dict.fromkeys(s.name for s in panel.series if s.kind not in BACKGROUND))
     scattered = _scattered(panel)
@@ -166,7 +159,7 @@ def _label(series: Series) -> str:
 
 
 def _spot(x: float, values: Sequence[float | None], log: bool, floor: float) -> Spot:
-    known = _finite(values)
+    known = finite(values)
     seeds = [v for v in known if v > floor] if log else known
     zeros = len(known) - len(seeds)
     if zeros or not seeds:
@@ -180,13 +173,9 @@ def _power(v: float) -> float:
     return 10.0 ** min(max(v, -300.0), 300.0)  # an interval of few seeds may reach anywhere
 
 
-def _finite(values: Iterable[float | None]) -> list[float]:
-    return [float(v) for v in values if v is not None and math.isfinite(v)]
-
-
 def _limits(panel: Panel, drawn: Sequence[Drawn]) -> tuple[float, float] | None:
     """Of the values' axis. What is compared sets them; intervals and lines behind may add a little."""
-    marks = [v for v in _finite(v for _, v in panel.marks) if v > 0 or not panel.log_y]
+    marks = [v for v in finite(v for _, v in panel.marks) if v > 0 or not panel.log_y]
     of = lambda behind: [
         v
         for each in drawn
@@ -606,131 +595,3 @@ def _head(figure: Figure, axes: Axes, panel: Panel, drawn: Sequence[Drawn]) -> N
         legend.get_title().set_fontweight("bold")
         return
     figure.suptitle(wrapped(panel.title, 62, 3), x=0.01, ha="left", fontsize=10, fontweight="bold")
-
-
-def wrapped(text: str, width: int, lines: int) -> str:
-    """At most so many lines; a dollar starts no formula."""
-    found = textwrap.wrap(" ".join(text.split()), width)
-    if len(found) > lines:
-        found = [*found[: lines - 1], found[lines - 1][: width - 1].rstrip() + "…"]
-    return plain_text("\n".join(found))
-
-
-# -- effects ----------------------------------------------------------------------------------------------
-
-
-def effects_figure(parts: Sequence[Part], name: str = "effects") -> str:
-    """Each part's effect and interval against its margin; the side that the claim says is shaded."""
-    groups: dict[str, list[Part]] = {}  # effects in the same unit share an axis
-    for part in parts:
-        groups.setdefault(part.unit, []).append(part)
-    if not groups:
-        return svg_of(name, 0.8, lambda f: note_on(_bare(f), "no parts"))
-    heights = [sum(map(_part_height, group)) for group in groups.values()]
-    total = sum(heights) + 0.52 * len(heights)
-    return svg_of(name, total, lambda f: _effects(f, groups, heights))
-
-
-def _bare(figure: Figure) -> Axes:
-    axes = figure.subplots()
-    axes.set_axis_off()
-    return axes
-
-
-LINE, STRIP, GAP = 0.165, 0.3, 0.1  # inches: a line of words, the strip under it, and between two parts
-
-
-def _part_height(part: Part) -> float:
-    return LINE * (_sentence(part).count("\n") + 1) + STRIP + GAP
-
-
-def _sentence(part: Part) -> str:
-    return wrapped(part.says, 82, 4)
-
-
-def _effects(figure: Figure, groups: dict[str, list[Part]], heights: Sequence[float]) -> None:
-    panels = figure.subplots(len(groups), 1, squeeze=False, height_ratios=list(heights))[:, 0]
-    for axes, (unit, parts), height in zip(panels, groups.items(), heights, strict=True):
-        low, high = _effect_limits(parts)
-        axes.set_xlim(low, high)
-        axes.set_ylim(height, 0)  # inches, downwards
-        axes.set_yticks([])
-        axes.grid(False)  # it would cross the sentences
-        axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.set_xlabel(wrapped(unit, 80, 2))
-        top = 0.0
-        for part in parts:
-            words = _sentence(part)
-            axes.text(0, top + 0.02, words, transform=axes.get_yaxis_transform(), va="top", fontsize=8.5)
-            top += LINE * (words.count("\n") + 1)
-            _effect(axes, part, top + 0.03, top + STRIP, low, high)
-            top += STRIP + GAP
-
-
-def _effect(axes: Axes, part: Part, top: float, bottom: float, low: float, high: float) -> None:
-    color, mark, filled = VERDICTS[part.verdict]
-    y = (top + bottom) / 2
-    left, right = (part.margin, high) if part.side == "above" else (low, part.margin)
-    shade = Rectangle((left, top), right - left, bottom - top, facecolor=GREEN, alpha=0.13, linewidth=0)
-    axes.add_patch(shade)
-    axes.vlines(part.margin, top, bottom, color=INK, linewidth=1.6)
-    if low < 0 < high and part.margin != 0:
-        axes.vlines(0, top, bottom, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)))
-    value, ends = part.effect.value, (part.effect.low, part.effect.high)
-    told = "no number"
-    if value is not None and math.isfinite(value):
-        told = number(value)
-        if ends[0] is not None and ends[1] is not None:
-            told += f"  [{number(ends[0])}, {number(ends[1])}]"
-            axes.plot([max(ends[0], low), min(ends[1], high)], [y, y], color=color, linewidth=2.4, zorder=3)
-            for end, edge, arrow in ((ends[0], low, LEFT), (ends[1], high, RIGHT)):
-                beyond = end < low if edge == low else end > high
-                if beyond:
-                    axes.plot([edge], [y], marker=arrow, color=color, markersize=6, clip_on=False, zorder=3)
-                else:
-                    axes.vlines(end, y - 0.06, y + 0.06, color=color, linewidth=1.6, zorder=3)
-        face = color if filled else "white"
-        axes.plot(
-            [value],
-            [y],
-            marker=mark,
-            color=color,
-            markerfacecolor=face,
-            markersize=8,
-            markeredgewidth=1.6 if not filled else 0.8,
-            zorder=4,
-        )
-    else:
-        axes.text((low + high) / 2, y, "no number", ha="center", va="center", fontsize=8, color=SOFT)
-    beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    axes.annotate(
-        part.verdict, (1, y), (9, 5), **beside, va="center", fontsize=8, fontweight="bold", color=color
-    )
-    axes.annotate(told, (1, y), (9, -5.5), **beside, va="center", fontsize=7.5, color=INK)
-
-
-def _effect_limits(parts: Sequence[Part]) -> tuple[float, float]:
-    """Effects and margins, and intervals as far as they do not dwarf them."""
-    firm = [part.margin for part in parts]
-    firm += _finite(part.effect.value for part in parts)
-    if min(firm) > 0 and min(firm) < 0.5 * max(firm):
-        firm.append(0.0)
-    span = max(firm) - min(firm) or abs(firm[0]) or 1.0
-    ends = _finite(end for part in parts for end in (part.effect.low, part.effect.high))
-    reach = [min(max(end, min(firm) - 1.5 * span), max(firm) + 1.5 * span) for end in ends]
-    low, high = min([*firm, *reach]), max([*firm, *reach])
-    room = 0.08 * (high - low) or 0.5 * span
-    return low - room, high + room
-
-
-# -- for other programs -----------------------------------------------------------------------------------
-
-
-def standalone(svg: str) -> bytes:
-    """A file that slides and drawing programs read: colours and a font of its own, and a size."""
-    svg = re.sub(r"var\(--\w+, (#\w+)\)", r"\1", svg).replace("currentColor", INK)
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    size = f' width="{box[1]}pt" height="{box[2]}pt"' if box else ""
-    font = ' font-family="Helvetica, Arial, DejaVu Sans, sans-serif"'
-    return svg.replace("<svg ", f"<svg{size}{font} ", 1).encode()

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from memloci.report.figures import number
+from memloci.report.numbers import number
 from memloci.report.run_tables import duration
 from memloci.report.tables import plain_table
 from memloci.study.claim import Claim, Finding, finding_from_dict

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from memloci.report import curves, page
-from memloci.report.figures import MOST_SERIES
+from memloci.report.drawing import MOST_SERIES
 from memloci.training.diagnose import Diagnosis, diagnose
 from memloci.training.spec import DATA_KINDS, Run
 

@@ -22,9 +22,10 @@ from memloci.planner.make_plan import Plan, Plans
 from memloci.planner.rates import Fitted, HeadRates, Rates, Theorem, measured
 from memloci.planner.wiring import Wiring
 from memloci.report import figures, page
-from memloci.report.figures import number
+from memloci.report.drawing import MOST_SERIES
 from memloci.report.follow import follow_html
 from memloci.report.mechanism import doings
+from memloci.report.numbers import number
 from memloci.report.plan_tables import outside
 from memloci.report.tables import task_toml
 from memloci.tasks.adaptive import Adaptive
@@ -403,11 +404,11 @@ def _mechanism(built: Record) -> str:
     kernels = probes.slot_kernels(built.model, built.task, design.holds, design.slots)
     if not kernels:
         return ""
-    more = len(kernels) - figures.MOST_SERIES
+    more = len(kernels) - MOST_SERIES
     caption = (
         "Lines: the kernel with which the weights weigh the past, through all layers. Circles: what it should "
         "be. Below: the difference at each lag, evaluated in float64."
-        + (f" The first {figures.MOST_SERIES} of {len(kernels)} memories are shown." if more > 0 else "")
+        + (f" The first {MOST_SERIES} of {len(kernels)} memories are shown." if more > 0 else "")
     )
     svg = figures.kernels_figure(kernels)
     return page.section(

@@ -12,8 +12,10 @@ import pytest
 from rich.console import Console
 
 from memloci.report import study_figures
+from memloci.report.drawing import standalone
+from memloci.report.effects_figure import VERDICTS, effects_figure
 from memloci.report.study import index_html, study_pages
-from memloci.report.study_figures import effects_figure, panel_figure, spread, standalone
+from memloci.report.study_figures import panel_figure, spread
 from memloci.report.study_tables import claims_table, findings_table, markdown_table
 from memloci.study.claim import Claim, Finding, Judgement, Panel, Series
 from memloci.study.statistics import NOTHING, Estimate, Part, mean
@@ -305,7 +307,7 @@ def test_effects_show_verdicts_as_words_and_shapes():
         assert text in told
     for part in (GOOD, BAD, OPEN):
         assert part.says in told
-    shapes = [shape for _, shape, _ in study_figures.VERDICTS.values()]
+    shapes = [shape for _, shape, _ in VERDICTS.values()]
     assert len(set(shapes)) == 3
     assert "refuted" not in texts(effects_figure([GOOD]))
 
