@@ -56,7 +56,8 @@ def test_tasks_lists_the_whole_gallery():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["tasks"], ["tasks", "nested-2"], ["tasks", "--json"], ["--version"]]
+    "arguments",
+    [["--help"], ["tasks"], ["tasks", "nested-2"], ["tasks", "--json"], ["--version"], ["study", "--list"]],
 )
 def test_listings_do_not_import_jax(arguments):
     code = (

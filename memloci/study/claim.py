@@ -11,11 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from memloci.model.transformer import Transformer
 from memloci.study.statistics import Estimate, Part, Verdict, overall, shared_level
 from memloci.training.spec import Run
+
+if TYPE_CHECKING:  # a list of claims needs no arrays
+    from memloci.model.transformer import Transformer
 
 Progress = Callable[[str, float], None]
 Record = Mapping[str, Any]
@@ -105,7 +107,7 @@ class Evidence:
     def __getitem__(self, name: str) -> Result:
         return self.results[name]
 
-    def models(self, name: str) -> list[Transformer]:
+    def models(self, name: str) -> "list[Transformer]":
         """The trained models of an arm."""
         from memloci.model.architecture import Architecture
         from memloci.model.store import from_weights

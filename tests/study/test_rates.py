@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 
 import pytest
 
@@ -344,11 +343,3 @@ def test_a_page_is_safe_and_says_all(nothing_compiled, monkeypatch):
         assert text in page
     assert rates_files(found).keys() >= {"rates.html", "rates-sup.svg"}
     json.dumps(found.to_dict(), allow_nan=False)
-
-
-def test_nothing_heavy_is_imported_for_the_help():
-    import subprocess
-
-    code = "import sys, memloci.cli; print('jax' in sys.modules, 'matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
