@@ -24,7 +24,7 @@ def _rounded(x: float, rounding: str) -> str:
     exact = Decimal(float(x))
     last = exact.adjusted() - 2
     short = exact.quantize(Decimal(1).scaleb(last), rounding=rounding)
-    if 1e-3 <= abs(short) < 1e5:
+    if Decimal("0.001") <= abs(short) < 100_000:
         text = f"{short:,f}" if last < 0 else f"{int(short):,}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     digits, exponent = f"{short:.2e}".split("e")

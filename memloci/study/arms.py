@@ -58,6 +58,10 @@ def series(
     )
 
 
+def in_heads(H: int) -> str:
+    return "1 head" if H == 1 else f"{H} heads"
+
+
 def decades(effect: Estimate) -> str:
     """A gain in words: 2 decades are a factor of 100."""
     if effect.value is None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memloci.study.arms import decades, gain, model, series
+from memloci.study.arms import decades, gain, in_heads, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Part
 
@@ -14,7 +14,7 @@ Sizes = tuple[Sequence[int], Sequence[int]]  # numbers of heads, and of neurons
 
 
 def _name(heads: int, width: int) -> str:
-    return f"{heads} heads, {width} neurons"
+    return f"{in_heads(heads)}, {width} neurons"
 
 
 def _grid(profile: Profile, full: Sizes) -> Sizes:
@@ -42,7 +42,7 @@ def size_judge(helps: str, evidence: Evidence, full: Sizes) -> Judgement:
     if helps == "heads":
         lines = [series(evidence, f"{m} neurons", [(H, _name(H, m)) for H in heads]) for m in widths]
     else:
-        lines = [series(evidence, f"{H} heads", [(m, _name(H, m)) for m in widths]) for H in heads]
+        lines = [series(evidence, in_heads(H), [(m, _name(H, m)) for m in widths]) for H in heads]
     axis = {"heads": "heads H", "neurons": "FFN width m"}[helps]
     return Judgement(
         parts=(

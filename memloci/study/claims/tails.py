@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from memloci.study.arms import MEAN_SQUARE, SUP, decades, essential, gain, model, series
+from memloci.study.arms import MEAN_SQUARE, SUP, decades, essential, gain, in_heads, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Part
 
@@ -11,7 +11,7 @@ MARGIN = 0.3  # decades: a factor of 2
 
 
 def name(encoding: str, heads: int) -> str:
-    return f"{encoding}, {heads} {'head' if heads == 1 else 'heads'}"
+    return f"{encoding}, {in_heads(heads)}"
 
 
 def all_heads(profile: Profile) -> tuple[int, ...]:
@@ -36,7 +36,7 @@ def tail_judge(kernel: str, right: str, wrong: str, evidence: Evidence) -> Judge
     level = evidence.level(len(HEADS))
     effects = {H: gain(evidence, name(wrong, H), name(right, H), level) for H in HEADS}
     parts = tuple(
-        Part(f"{right} below {wrong} with {H} {'head' if H == 1 else 'heads'}", effect, MARGIN, "decades")
+        Part(f"{right} below {wrong} with {in_heads(H)}", effect, MARGIN, "decades")
         for H, effect in effects.items()
     )
     lines = lambda measure: tuple(
