@@ -92,6 +92,7 @@ def test_blunt_pointers_are_told(name, scale):
     assert not found.met and found.bound >= seen(model, one.task)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_noise_in_the_weights_never_hides_an_error(seed):
     one = built("pointer")

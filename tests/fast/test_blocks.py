@@ -80,6 +80,7 @@ def test_several_blocks_agree_in_float32(case):
     assert_agrees("blocks", *sample(case, 257, "float32"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normalisation", ["infinite", "none"])
 def test_windows_of_several_blocks_agree(normalisation):
     case = LIN | dict(normalisation=normalisation, window=18, stride=2)

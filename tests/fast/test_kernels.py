@@ -54,6 +54,7 @@ def test_every_length_and_precision(path, encoding, n, precision):
     assert_agrees(path, *sample(DPF | dict(encoding=encoding), n, precision), rows=rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("encoding", "normalisation"), [("lin", "softmax"), ("log", "none")])
 def test_65537_positions(encoding, normalisation):
     case = DPF | dict(encoding=encoding, normalisation=normalisation)
@@ -61,6 +62,7 @@ def test_65537_positions(encoding, normalisation):
     assert_agrees("recurrence", heads, X, V, rows=[0, 1, 40_000, 65_535, 65_536])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("p", [[-0.7, 1e-6], [0.0, 3e-3], [-1e-3, 40.0]])
 def test_every_slope(p):
     """Slopes that hardly fall, that rise, and that forget at once; values of one sign, so that nothing averages

@@ -9,6 +9,7 @@ from ..model.cases import VALID, build, name
 from .agreement import assert_agrees, sample
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", VALID[::6], ids=name)
 def test_the_plain_path_is_the_definition(case):
     assert_agrees("plain", *sample(case, 9, "float64"))

@@ -146,6 +146,7 @@ def test_a_running_argmax():
     assert found.tolist() == [int(np.argmax(values[: k + 1])) for k in range(50)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", [[3 << 20], [1], [1 << 31, 1 << 31]])
 def test_other_frequencies_say_nan_and_not_a_wrong_number(turns):
     assert not legible(jnp.asarray(turns, jnp.uint32))
@@ -160,6 +161,7 @@ def test_other_frequencies_say_nan_and_not_a_wrong_number(turns):
 # -- the past alone ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lags 7 and 100", "nested-1"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_broken_token_spoils_what_sees_it_and_nothing_before(name, value):
