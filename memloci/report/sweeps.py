@@ -18,7 +18,8 @@ import numpy as np
 
 from memloci.report import curves, page
 from memloci.report.drawing import MOST_SERIES
-from memloci.training.diagnose import Diagnosis, diagnose
+from memloci.training.diagnose import diagnose
+from memloci.training.diagnosis import Diagnosis
 from memloci.training.spec import DATA_KINDS, Run
 
 SEED = "training.seed"

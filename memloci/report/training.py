@@ -29,7 +29,8 @@ from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential
 from memloci.tasks.inputs import sample
 from memloci.tasks.load import task_from_dict
-from memloci.training.diagnose import Diagnosis, diagnose, slow_readout
+from memloci.training.diagnose import diagnose
+from memloci.training.diagnosis import Diagnosis, slow_readout
 from memloci.training.spec import DATA_KINDS, NUMBERS, Run, Training, default_length
 from memloci.training.train import Fit, best
 

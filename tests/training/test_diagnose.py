@@ -15,7 +15,7 @@ from memloci.tasks.base import Task
 from memloci.tasks.fixed import Fixed
 from memloci.tasks.gallery import GALLERY
 from memloci.tasks.inputs import sample
-from memloci.training import diagnose as d
+from memloci.training import diagnosis as d
 from memloci.training import witness
 from memloci.training.diagnose import diagnose, inside
 from memloci.training.spec import Run
