@@ -57,7 +57,9 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         notes=(
             "The parts do not ask whether depth would be better: the claim is that one layer is enough.",
-            "With half the steps one layer is not there yet: the verdict is about this budget.",
+            *evidence.profile.pick(
+                ("With half the steps one layer is not there yet: the verdict is about this budget.",), ()
+            ),
         ),
     )
 
