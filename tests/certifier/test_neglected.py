@@ -69,6 +69,7 @@ def test_a_saved_model_is_certified_anew(name, tmp_path):
 # -- weights that are not what they were -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [0.25, 0.05, 0.01])
 def test_blunt_fixed_heads_are_told(scale):
     one = built("lags 7 and 100")

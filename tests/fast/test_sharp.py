@@ -173,6 +173,7 @@ def test_a_broken_token_spoils_what_sees_it_and_nothing_before(name, value):
     assert (np.isnan(sharp) == np.isnan(plain)).all() and np.isnan(sharp[13]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lag 3", "pointer"])
 def test_the_future_does_not_matter(name):
     model, x = built(name).model.using("sharp"), drawn(name, 40)

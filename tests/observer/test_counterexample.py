@@ -146,6 +146,7 @@ def test_other_ranges_scale_the_error(getkey):
     check(counterexample(model, task, key=getkey()), model, task, r=3.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["pointer-far", "nested-1"])
 def test_far_and_nested_lags(name, getkey):
     task = GALLERY[name]()
@@ -184,6 +185,7 @@ def test_recurrent_states_are_refuted_too(getkey):
     assert counterexample_recurrent(step, readout, 6, task, key=getkey()) is None
 
 
+@pytest.mark.slow
 def test_measure_records_it_and_is_deterministic(getkey):
     model, task = chain(4, 3), pointer(4)
     effort = {"sequences": 2, "length": 10, "steps": 4, "starts": 2}

@@ -29,6 +29,7 @@ def assert_sound(built, **effort):
     return seen.err_sup
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("route", ["rotary", "t5", "depth-1"])
 @pytest.mark.parametrize("name", ["delay", "distance"])
 def test_gallery_tasks_meet_the_tolerance(name, route):
@@ -37,6 +38,7 @@ def test_gallery_tasks_meet_the_tolerance(name, route):
     assert_sound(built)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["product", "parity", "majority", "multiplexer", "trigram", "echo"])
 def test_readouts_of_every_kind_meet_the_tolerance(name):
     built = build(load_task(name), "rotary")
@@ -67,6 +69,7 @@ def test_the_wall_is_an_obstacle_with_a_reason():
         assert "mass" in plans.obstacles[route] and "proved" in plans.obstacles[route]
 
 
+@pytest.mark.slow
 def test_depth_breaks_the_wall():
     """Lag 64, which one layer needs 2^250 of mass for, by exact shifts in float32."""
     built = build(Fixed(lags=[64], readout="x1"), "depth-1")
@@ -129,6 +132,7 @@ def test_rotary_reads_nothing_before_the_start_and_is_right_at_every_length():
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kernels", "route", "heads", "bound"),
     [

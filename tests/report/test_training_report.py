@@ -104,6 +104,7 @@ def test_a_failure_is_named_at_the_top():
     assert "not learned" in told and "one softmax layer cannot see the start" in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "task",
     [

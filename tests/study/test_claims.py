@@ -109,15 +109,16 @@ def test_a_claim_about_bounds_can_come_out_either_way(name, profiles):
 
 def _either_way(name, profiles):
     claim, verdicts = load_claim(name), set()
+    # That layers recall exactly the lags up to the wall takes more luck than made-up numbers have, and the quick profile
+    # looks at too few cases to confirm that all of them hold: tests of their own show those.
+    expected = {"5a": {"refuted"}, "8": {"refuted", "inconclusive"}}.get(name, {"confirmed", "refuted"})
     for seed in range(400):
         judged = claim.judge(_evidence(claim, profiles["quick"], seed))
         assert judged.said and judged.panels and judged.parts
         verdicts.add(overall(judged.parts))
-        if {"confirmed", "refuted"} <= verdicts:
+        if expected <= verdicts:
             return
-    # That layers recall exactly the lags up to the wall takes more luck than made-up numbers have, and the quick profile
-    # looks at too few cases to confirm that all of them hold.
-    assert {"5a": {"refuted"}, "8": {"refuted", "inconclusive"}}.get(name) == verdicts
+    pytest.fail(f"only {verdicts}")
 
 
 @pytest.mark.parametrize("name", [name for name in CLAIMS if name not in (*FROM_MODELS, *FROM_BOUNDS)])

@@ -17,7 +17,6 @@ from memloci.sweeps.worker import Job
 from .cases import FAKE, end, make_runs, start_driver
 from .fake import execute
 
-KILLS = 52
 EVERY_RECORDING = """
 CREATE TABLE recordings (key TEXT);
 CREATE TRIGGER recording AFTER UPDATE OF record ON runs WHEN NEW.record IS NOT NULL
@@ -47,9 +46,9 @@ class Tormentor:
         settings = {"beat": 0.2, "checkpoint": 0.02, "most_deaths": 10**6, "group": 4}
         self.job = Job(str(self.path), sweep, FAKE, **settings)
 
-    def torment(self) -> None:
+    def torment(self, kills: int) -> None:
         with Store(self.path) as store:
-            while sum(self.kills.values()) < KILLS:
+            while sum(self.kills.values()) < kills:
                 self.drivers = [driver for driver in self.drivers if not self._over(driver)]
                 if not store.counts(self.job.sweep).open:
                     self.more_work()
@@ -100,8 +99,9 @@ def tormentor(tmp_path):
     made.end()
 
 
-def test_nothing_is_lost_or_recorded_twice_however_often_it_is_killed(tormentor):
-    tormentor.torment()
+@pytest.mark.parametrize("kills", [14, pytest.param(52, marks=pytest.mark.slow)])
+def test_nothing_is_lost_or_recorded_twice_however_often_it_is_killed(tormentor, kills):
+    tormentor.torment(kills)
     print(tormentor.kills, len(tormentor.runs), "runs")
     tormentor.end()
     with Store(tormentor.path) as store:

@@ -48,6 +48,7 @@ def test_the_target_equals_the_oracle(name, dtype, lengths, rng):
         np.testing.assert_allclose(Y, expected, rtol=0, atol=roundoff(task, X, expected, dtype))
 
 
+@pytest.mark.long
 @ALL
 def test_a_batch_is_its_sequences(name, rng):
     task = CASES[name]()
@@ -91,6 +92,7 @@ def test_blanks_in_front_change_nothing(name, rng):
     np.testing.assert_allclose(shifted, expected, rtol=0, atol=roundoff(task, X, expected, "float64"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [n for n in FINITE_LAGS if not isinstance(CASES[n](), Essential)])
 def test_beyond_the_largest_lag_any_past_will_do(name, rng):
     """Time homogeneity for nested lags too: H_t sees the last T tokens, wherever they stand."""

@@ -34,10 +34,11 @@ def by_hand(run, steps):
     state = optimiser.init(weights)
     key = jr.fold_in(make_key(training.seed), 0)
     loss = lambda w, x, y: LOSSES[training.loss](jax.vmap(eqx.combine(w, rest))(x), y)
+    gradient = jax.jit(jax.grad(loss))
     for step in range(steps):
         x, y = program.source.batch(jr.fold_in(key, step), program.own_data(run))
         with jax.numpy_dtype_promotion("standard"):
-            change, state = optimiser.update(jax.grad(loss)(weights, x, y), state)
+            change, state = optimiser.update(gradient(weights, x, y), state)
         # Optax counts from the step before: a warm-up of k reaches the rate at step k, ours at step k - 1.
         rate = training.rate * (step + 1) / training.warmup if step < training.warmup else schedule(step)
         move = lambda w, u, rate=rate: w - jnp.asarray(rate, w.dtype) * (u + training.weight_decay * w)

@@ -55,6 +55,7 @@ def test_a_key_is_a_seed(monkeypatch):
     assert runs[0].key == runs[2].key != runs[1].key
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_is_kept_and_goes_on_to_the_same_bits(tmp_path):
     runs = [small_run(seed=seed) for seed in (0, 1)]
     whole = ml.train_together(runs)
