@@ -42,5 +42,5 @@ def test_the_map_names_what_is_there():
 
 def test_the_verdicts_are_those_that_were_found():
     records = json.loads((ROOT / "docs" / "verdicts.json").read_text())
-    assert [record["id"] for record in records] == list(CLAIMS)
+    assert [record["id"] for record in records if record["profile"] == "quick"] == list(CLAIMS)
     assert with_table(README, records) == README, "make verdicts writes the table"
