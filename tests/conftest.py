@@ -29,12 +29,12 @@ MAPS = Path("/proc/self/maps")
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out
 def pytest_collection_modifyitems(items):
-    """Of a long test every eighth case runs with every change, all of them in `make test-all`."""
+    """Of a long test every sixteenth case runs with every change, all of them in `make test-all`."""
     met = Counter()
     for item in items:
         if item.get_closest_marker("long"):
             test = item.nodeid.partition("[")[0]
-            if met[test] % 8:
+            if met[test] % 16:
                 item.add_marker(pytest.mark.slow)
             met[test] += 1
 

@@ -280,6 +280,7 @@ def test_a_chain_has_an_end():
 # -- lin and log without normalisation --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_lin_sums_reach_lag_5_in_float64():
     built = sums_of_five("lin-tmx")
     a = built.model.architecture

@@ -123,6 +123,7 @@ def test_rotary_recalls_any_sixteen_lags_within_65536_positions(seed):
     assert built.certificate.met and built.certificate.bound <= 1e-6
 
 
+@pytest.mark.slow
 def test_rotary_reads_nothing_before_the_start_and_is_right_at_every_length():
     built = build(Fixed(lags=[5], readout="x1"), "rotary", 1e-6)
     for n in (1, 2, 5, 6, 7, 100):

@@ -175,6 +175,7 @@ def test_no_bound_excludes_what_compiled_weights_do(task, route):
     assert pieces <= a.width + 1
 
 
+@pytest.mark.slow
 def test_an_affine_random_model_is_its_own_task(getkey):
     """What a model of the kind computes is never out of its reach: the witness finds no bend in it."""
     a = Architecture(**KERNELS)
