@@ -181,3 +181,7 @@ def require_precision(precision: str) -> None:
     if os.environ.get("JAX_ENABLE_X64", "").strip().lower() in ("0", "false", "no", "off"):
         raise BadInput("precision 'float64' needs 64-bit JAX, but the variable JAX_ENABLE_X64 forbids it")
     jax.config.update("jax_enable_x64", True)
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise BadInput(
+            "precision 'float64' needs 64-bit JAX, but a surrounding jax.enable_x64(False) forbids it"
+        )

@@ -26,8 +26,9 @@ def _draw(channel: Channel, key: Any, length: int, dtype: Any) -> Any:
     import jax.random as jr
 
     pieces = channel.domain
-    if channel.finite:
-        return jr.choice(key, jnp.array([piece.lo for piece in pieces], dtype), (length,))
+    if channel.finite:  # "int32": the same draws whether or not JAX is in its 64-bit mode
+        which = jr.randint(key, (length,), 0, len(pieces), "int32")
+        return jnp.array([piece.lo for piece in pieces], dtype)[which]
     widths = jnp.array([piece.width for piece in pieces], dtype)
     which_key, where_key = jr.split(key)
     which = jr.choice(which_key, len(pieces), (length,), p=widths / widths.sum())

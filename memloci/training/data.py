@@ -147,7 +147,7 @@ class Text(AbstractSource):
         return jnp.asarray(self.bytes[: self.kept])
 
     def batch(self, key: Any, data: Any) -> tuple[Any, Any]:
-        start = jr.randint(key, (self.training.batch,), 0, len(data) - self.n)
+        start = jr.randint(key, (self.training.batch,), 0, len(data) - self.n, "int32")
         return self._windows(data, start)
 
     def held_out(self) -> tuple[Any, Any]:
@@ -166,7 +166,7 @@ def _rows(key: Any, data: Any, batch: int) -> Any:
     count = len(jax.tree.leaves(data)[0])
     if count <= batch:
         return data
-    rows = jr.randint(key, (batch,), 0, count)
+    rows = jr.randint(key, (batch,), 0, count, "int32")
     return jax.tree.map(lambda a: a[rows], data)
 
 

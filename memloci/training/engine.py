@@ -17,6 +17,7 @@ from memloci.errors import BadInput
 from memloci.model.store import weights_bytes
 from memloci.model.transformer import Transformer
 from memloci.training.checkpoint import HISTORY, Course, from_bytes, to_bytes
+from memloci.training.device import own_mode
 from memloci.training.program import Program
 from memloci.training.spec import Run, Training
 
@@ -70,8 +71,16 @@ def execute(
     """Train runs that share a program; `states` are checkpoints to go on from, `keep` sees every chunk."""
     if not runs or len({run.program for run in runs}) > 1:
         raise BadInput("a group of runs to train together must share one program")
-    program = program or _program(runs[0])
-    states = states or {}
+    with own_mode(runs[0]):
+        return _execute(runs, states or {}, keep, program or _program(runs[0]))
+
+
+def _execute(
+    runs: Sequence[Run],
+    states: Mapping[str, bytes],
+    keep: Callable[[Snapshot], None] | None,
+    program: Program,
+) -> list[Outcome]:
     courses = [_begin(program, run, states.get(run.key)) for run in runs]
     numbers, data = [program.numbers(run) for run in runs], [program.own_data(run) for run in runs]
     while True:

@@ -20,14 +20,14 @@ from memloci.tasks.base import Task
 from memloci.tasks.load import task_from_dict
 
 # Raised when the same settings give other numbers than before: stored runs of an older one are not reused.
-NUMERICS = 1
+NUMERICS = 2
 
 MAX_TOKENS = 2**26  # of a batch, or of a fixed data set; tuned
 DATA_KINDS = ("text", "arrays")  # training/data.py: a user's own data in place of a task
 MIN_LENGTH, MAX_DEFAULT_LENGTH = 32, 256
 # What a program takes as arguments; everything else is compiled in.
 NUMBERS = ("steps", "rate", "schedule", "warmup", "clip", "weight_decay", "patience", "improvement")
-NUMBERS += ("evaluate_every", "start", "noise", "route", "seed", "tolerance")
+NUMBERS += ("evaluate_every", "start", "exponents", "noise", "route", "seed", "tolerance")
 
 
 class Training(Spec):
@@ -50,6 +50,9 @@ class Training(Spec):
     evaluate_every: Annotated[int, Field(ge=1, le=10**6)] = 100  # steps
     held_out: Annotated[int, Field(ge=1, le=2**16)] = 256  # sequences
     start: Literal["random", "compiled", "exponents"] = "random"
+    exponents: Annotated[tuple[Annotated[float, Field(gt=0, le=1e9)], ...], Field(min_length=1)] | None = (
+        None  # one for every head of the first layer; None: those of a kernel sum that fits the task
+    )
     noise: Annotated[float, Field(ge=0, le=100)] = 0.0  # on the starting weights, in units of their size
     route: str | None = None  # of compiled weights
     tolerance: Annotated[float, Field(gt=0)] = 1e-3  # what counts as learned; also for compiled weights
@@ -60,12 +63,19 @@ class Training(Spec):
     def _whole(cls, value: Any) -> Any:
         return float(value) if type(value) is int else value  # TOML's 1 for 1.0
 
+    @field_validator("exponents", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(map(cls._whole, value)) if isinstance(value, list | tuple) else value
+
     @model_validator(mode="after")
     def _sizes(self) -> "Training":
         if max(self.batch, self.held_out, self.samples or 0) * (self.length or 1) > MAX_TOKENS:
             raise ValueError(
                 f"batch, samples and held_out times length must be at most {MAX_TOKENS:,} tokens"
             )
+        if self.exponents is not None and self.start != "exponents":
+            raise ValueError(f"exponents are for start = 'exponents', found start = {self.start!r}")
         return self
 
 
@@ -122,6 +132,11 @@ class Run(Spec):
             )
         if training.start != "compiled" and self.architecture is None:
             raise ValueError("architecture is missing")
+        heads = self.architecture.heads if self.architecture else 0
+        if training.exponents is not None and len(training.exponents) != heads:
+            raise ValueError(
+                f"exponents: needs one for each of {heads} heads, found {len(training.exponents)}"
+            )
         if data and training.start != "random":
             raise ValueError("there are compiled weights for tasks only; data starts at 'random'")
         if data and training.samples is not None:

@@ -4,6 +4,7 @@ Noise is added to every array in units of its root mean square, so that it means
 """
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +34,7 @@ def first_model(run: Run, channels: int, outputs: int) -> Transformer:
         assert run.architecture is not None
         model = _random(run.architecture, channels, outputs, key)
         if training.start == "exponents":
-            model = _with_exponents(model, run.record)
+            model = _with_exponents(model, run.record, training.exponents)
     return _disturbed(model, training.noise, jr.fold_in(key, 2)) if training.noise else model
 
 
@@ -58,14 +59,13 @@ def _text(task: dict[str, Any]) -> str:
     return json.dumps(task, sort_keys=True)
 
 
-def _with_exponents(model: Transformer, task: Task) -> Transformer:
-    """The slopes of the first layer from the best kernel sum for this task with as many heads."""
+def _with_exponents(model: Transformer, task: Task, given: Sequence[float] | None) -> Transformer:
+    """The slopes of the first layer as given, or from the best kernel sum for this task with as many heads."""
     heads = model.layers[0].attention.heads
     if not isinstance(heads.encoding, Lin | Log) or heads.encoding.p is None:
         raise BadInput("start = 'exponents' is for lin and log encodings with a slope per head")
-    p = jnp.asarray(
-        _exponents(heads.encoding.name, _text(task.to_dict()), len(heads.W_V)), heads.encoding.p.dtype
-    )
+    found = given or _exponents(heads.encoding.name, _text(task.to_dict()), len(heads.W_V))
+    p = jnp.asarray(found, heads.encoding.p.dtype)
     return eqx.tree_at(lambda m: m.layers[0].attention.heads.encoding.p, model, p)
 
 

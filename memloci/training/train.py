@@ -87,6 +87,7 @@ def train_together(
 ) -> list[Fit]:
     """Runs that differ in numbers only (seed, rate, ...), in one compiled program; the fits in their order."""
     from memloci.training.data import Arrays
+    from memloci.training.device import own_mode
     from memloci.training.engine import Snapshot, execute
     from memloci.training.program import Program
 
@@ -106,7 +107,8 @@ def train_together(
 
     try:
         tell("compiling", 0.0)
-        program = Program(runs[0], Arrays(runs[0], arrays) if arrays is not None else None)
+        with own_mode(runs[0]):
+            program = Program(runs[0], Arrays(runs[0], arrays) if arrays is not None else None)
         outcomes = execute(runs, states=states, keep=keep, program=program)
     except KeyboardInterrupt:
         snapshot = last["snapshot"]

@@ -12,6 +12,7 @@ from memloci.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.model.store import from_weights
 from memloci.tasks.load import load_task
+from memloci.training import engine
 from memloci.training.attack import attack
 from memloci.training.checkpoint import from_bytes, to_bytes
 from memloci.training.data import describe
@@ -22,6 +23,7 @@ from memloci.training.program import Program
 
 from .cases import small_run
 
+SIGNS = {"name": "b", "values": [-1, 1]}
 WITHOUT_TIME = lambda record: {k: v for k, v in record.items() if k != "seconds"}
 
 
@@ -182,6 +184,28 @@ def test_exponents_are_those_of_the_kernel_sum():
     assert sorted(set(np.round(np.asarray(slopes, float), 6))) == [0.5, 2.0]
     with pytest.raises(BadInput, match="lin and log"):
         execute([small_run(architecture={"encoding": "t5"}, start="exponents")])
+
+
+def test_exponents_can_be_given():
+    architecture = {"attention": "dpf", "normalisation": "infinite"}
+    program = Program(run := small_run(None, architecture, start="exponents", exponents=(0.5, 2.0)))
+    slopes = program.model(program.start(run).w).layers[0].attention.heads.encoding.slope()
+    np.testing.assert_allclose(np.asarray(slopes), [0.5, 2.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("task", [None, {"kind": "fixed", "lags": [1], "readout": "b1", "channels": [SIGNS]}])
+def test_the_mode_of_the_process_does_not_change_a_run(task):
+    """What a worker did before, in float64 or not, leaves the numbers of a float32 run as they are."""
+    run = small_run(task, samples=64, steps=20)
+    found = []
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            (outcome,) = execute([run], program=None)
+        engine._latest.clear()
+        found.append((outcome.weights, outcome.record["err_sup"], outcome.history["held_out"]))
+    assert found[0] == found[1]
+    (fine,) = execute([small_run(task, {"precision": "float64"}, steps=20)])
+    assert fine.model.W_E.dtype == "float64"
 
 
 @pytest.mark.slow

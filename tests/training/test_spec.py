@@ -25,6 +25,7 @@ OTHER = {
     "evaluate_every": 11,
     "held_out": 17,
     "start": "exponents",
+    "exponents": (0.5, 0.25),
     "noise": 0.5,
     "route": "rotary",
     "tolerance": 0.5,
@@ -38,7 +39,7 @@ def test_there_is_another_value_for_every_setting():
 
 @pytest.mark.parametrize("name", OTHER)
 def test_a_changed_setting_is_another_run(name):
-    changed = small_run(**{name: OTHER[name]})
+    changed = small_run(**{name: OTHER[name], **({"start": "exponents"} if name == "exponents" else {})})
     assert changed.key != small_run().key
     assert (changed.program == small_run().program) == (name in spec.NUMBERS)
 
@@ -89,6 +90,9 @@ def test_sequences_have_room_for_every_memory():
         ({"training": {"batch": 2**20, "length": 2**10}}, "tokens"),
         ({"training": {"speed": 1}}, "unknown key 'speed'"),
         ({"architecture": {**SIZES, "attention": "tmx"}}, "softmax"),
+        ({"training": {"exponents": [0.5, 1.0]}}, "exponents are for start = 'exponents'"),
+        ({"training": {"start": "exponents", "exponents": [0.5]}}, "each of 2 heads, found 1"),
+        ({"training": {"start": "exponents", "exponents": [0.5, -1]}}, "greater than 0"),
         (
             {"task": {"kind": "text", "path": "a", "sha256": ""}, "training": {"samples": 3}},
             "samples is for tasks",
