@@ -49,6 +49,7 @@ UNIT_ROUNDOFF = {"exact": 0.0, "float64": 2.0**-53, "float32": 2.0**-24, "bfloat
 SIGNIFICANT_BITS = {"float64": 53, "float32": 24, "bfloat16": 8}
 MAX_HEADS = 1024
 FAR_MASS = (1e31, 1e18)  # tuned, for up to 64 heads and more: linear programs would take minutes
+FEW_HEADS = 8  # tuned
 FAR = 1 << 20  # tuned: log heads are fitted on lags up to here, and beyond only in sum
 
 
@@ -356,7 +357,9 @@ def _even_spread(problem: _Problem, heads: int, progress: Progress | None) -> li
     """The best of a few even spreads of theta: power laws are geometric sums of exponentials."""
     rows = problem.rows(1.25)
     best: tuple[float, list[float]] | None = None
-    ends = [0.0, 0.25, 0.5] if problem.rpe.name == "lin" else [0.0]
+    ends = [0.0]
+    if problem.rpe.name == "lin":  # few heads cannot afford slow ones
+        ends += [0.25, 0.5] + ([0.65, 0.8, 0.9] if heads < FEW_HEADS else [])
     for cut in ends:
         for fast in (1.0, 2.5, 4.0):
             slow = problem.slowest * (1 - cut) if problem.slowest < 0 else problem.slowest
