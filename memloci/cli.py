@@ -389,13 +389,9 @@ def sweep(
         else:
             _print(run_tables.forecast_text(found))
         return
-    try:
-        with _progress() as progress:
-            options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
-            runs = start.sweep(asked, store=store, progress=progress, **options)
-    except KeyboardInterrupt:
-        print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
-        raise typer.Exit(FAILED) from None
+    with _kept_in(store) as progress:
+        options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
+        runs = start.sweep(asked, store=store, progress=progress, **options)
     page = report or store.with_name(f"{asked.name}.html")
     _write_report(asked.name, runs, page)
     if as_json:
@@ -526,26 +522,22 @@ def rates(
         chosen = None if values is None else [int(value) for value in values.split(",")]
     except ValueError:
         raise BadInput(f"--values: needs whole numbers with commas between, found {values!r}") from None
-    try:
-        with _progress() as progress:
-            finding = find_rates(
-                task,
-                vary,
-                values=chosen,
-                encoding=encoding,
-                seeds=seeds,
-                steps=steps,
-                seed=seed,
-                store=store,
-                workers=workers,
-                engine=engine,
-                address=address,
-                trained=not no_train,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
-        raise typer.Exit(FAILED) from None
+    with _kept_in(store) as progress:
+        finding = find_rates(
+            task,
+            vary,
+            values=chosen,
+            encoding=encoding,
+            seeds=seeds,
+            steps=steps,
+            seed=seed,
+            store=store,
+            workers=workers,
+            engine=engine,
+            address=address,
+            trained=not no_train,
+            progress=progress,
+        )
     if out is not None:
         from memloci.report.rates import rates_files
 
@@ -607,9 +599,10 @@ def study(
         else:
             _print(study_tables.claims_table(claims))
         return
+    from memloci.study.run import STORE
     from memloci.study.run import study as run_study
 
-    with _progress() as progress:
+    with _kept_in(store or out / STORE) as progress:
         findings = run_study(
             names or [],
             profile="quick" if quick else "full",
@@ -658,6 +651,17 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("starting", total=1.0)
         yield lambda text, done: bar.update(line, description=text, completed=done)
+
+
+@contextmanager
+def _kept_in(store: Path) -> Iterator[Callable[[str, float], None]]:
+    """A bar over work that a store keeps: Ctrl-C loses nothing, and says so."""
+    try:
+        with _progress() as progress:
+            yield progress
+    except KeyboardInterrupt:
+        print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
 
 
 def _print_json(value: Any) -> None:
