@@ -16,7 +16,7 @@ NAMES = ("sup", "mean-square")  # of files, panel by panel
 READING = {
     "certified": "Filled diamonds are proved: no input does worse. Of the mean square, the square of that is proved.",
     "measured": "Open markers were observed.",
-    "bound": "Hatched is what the named heads cannot reach on sequences of any length, which is proved; other models may.",
+    "bound": "What is hatched is below a proved floor: the text below says of what; other models may be there.",
     "trained": "Bars are 95 % intervals over seeds, of logarithms; faint dots are the seeds.",
     "paper": "Of the dotted line only the slope means something: it starts at a point of another curve.",
 }
@@ -78,7 +78,7 @@ def _reading(finding: RatesFinding) -> str:
 def _slopes(finding: RatesFinding) -> str:
     heads, rows = slope_cells(finding)
     body = "" if rows else "<p>No curve has two points that fall.</p>"
-    body += page.table(list(map(escape, heads)), _escaped(rows), numeric=(1, 2)) if rows else ""
+    body += page.table(list(map(escape, heads)), _escaped(rows), numeric=(2, 3, 4, 5)) if rows else ""
     body += (
         f'<p class="note">log10 of the error against log10 of {power_of(finding)}, by least squares. Compiled curves: the '
         "part that falls; their intervals say how straight it is. Trained: all points and seeds.</p>"

@@ -64,31 +64,25 @@ def _texts(kind: str) -> list[Callable[[Sequence[float]], str]]:
 
 
 def slope_cells(finding: RatesFinding) -> Cells:
-    """A row for every curve that has a slope in either measure."""
-    found: dict[str, dict[str, Slope]] = {}
-    for slope in finding.slopes:
-        name = curve_name(slope.curve, slope.kind)
-        found.setdefault(name, {})[slope.measure] = slope
+    """A row for every slope."""
     rows = [
-        [name, *(_slope_text(own.get(measure)) for measure in MEASURES)]
-        for name, own in found.items()
-        if any(slope.estimate.value is not None for slope in own.values())
+        [curve_name(slope.curve, slope.kind), MEASURES[slope.measure], *_slope_text(slope)]
+        for slope in finding.slopes
+        if slope.estimate.value is not None
     ]
-    return [f"slope in {power_of(finding)}", *MEASURES.values()], rows
+    return [f"slope in {power_of(finding)}", "of the", "slope", "95 % interval", "from", "to"], rows
 
 
 def power_of(finding: RatesFinding) -> str:
     return "2^bits" if finding.vary == "bits" else finding.vary
 
 
-def _slope_text(slope: Slope | None) -> str:
-    """-3.16 [-4.77, -1.56], 2 to 16"""
-    if slope is None or slope.estimate.value is None:
-        return DASH
+def _slope_text(slope: Slope) -> list[str]:
+    """-3.16, [-4.77, -1.56], 2, 16"""
     found = slope.estimate
     several = found.low is not None and found.high is not None
-    interval = f" [{found.low:.2f}, {found.high:.2f}]" if several else ""
-    return f"{found.value:.2f}{interval}, {slope.first:,} to {slope.last:,}"
+    interval = f"[{found.low:.2f}, {found.high:.2f}]" if several else DASH
+    return [f"{found.value:.2f}", interval, f"{slope.first:,}", f"{slope.last:,}"]
 
 
 def rates_text(finding: RatesFinding) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 from memloci.approx.rpe import RpeName
 from memloci.certifier.certificate import Certificate, Observed, Proved
@@ -72,6 +72,20 @@ class Compiled:
     curves: Mapping[str, tuple[Point, ...]]
     floors: tuple[Floor, ...]
     notes: tuple[str, ...]  # what is missing, and why
+
+
+def compiled_from_dict(data: Mapping[str, Any]) -> Compiled:
+    """Of what `dataclasses.asdict` gave: proved and observed numbers have their types again."""
+    seen = lambda value: None if value is None else Observed(value)
+
+    def point(data: Mapping[str, Any]) -> Point:
+        proved = {name: Proved(data[name]) for name in ("E", "E_exact")}
+        return Point(**{**data, **proved, **{n: seen(data[n]) for n in ("err_sup", "err_mean_square")}})
+
+    curves = {name: tuple(map(point, points)) for name, points in data["curves"].items()}
+    by_size = lambda least: {int(x): value for x, value in least.items()}
+    floors = tuple(Floor(f["name"], by_size(f["E_least"]), f["says"]) for f in data["floors"])
+    return Compiled(curves, floors, tuple(data["notes"]))
 
 
 class Book:

@@ -21,7 +21,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ from memloci.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.planner.rates import FALLING, stated
 from memloci.specs import shorten
+from memloci.study import kept
 from memloci.study.claim import Arm, Panel, Progress, Result, Series
-from memloci.study.compiled_book import FORMATS, HEADS, Asked, Compiled, Floor
+from memloci.study.compiled_book import FORMATS, HEADS, Asked, Compiled, Floor, compiled_from_dict
 from memloci.study.compiled_floors import capacity_floor
 from memloci.study.compiled_sizes import compiled
 from memloci.study.statistics import NOTHING, Estimate, mean, slope
@@ -40,12 +41,14 @@ from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.fixed import Fixed
 from memloci.tasks.load import load_task
+from memloci.training.cache import place
 from memloci.training.spec import MAX_TOKENS, default_length
 
 VARIES = ("heads", "width", "layers", "samples", "length", "bits")
 ENCODINGS = ("lin", "log")
 MEASURES = {"err_sup": "largest error", "err_mean_square": "mean square error"}
 STEPS, SEEDS, BATCH = 600, 5, 64
+WIDER = 2  # times that the two rates of tuned_runs.py are followed up where the better one is at an end
 WIDTH = 64  # of FFNs, where it does not vary
 LONGEST = 64  # tuned: tokens that kernels are trained on, where the length does not vary
 VALUES: dict[str, tuple[int, ...]] = {
@@ -120,7 +123,7 @@ def rates(
     asked = _asked(record, vary, values, encoding, seeds, steps, seed)
     tell, began = progress or (lambda text, done: None), time.process_time()
     share = 0.4 if trained else 1.0
-    built = compiled(asked, lambda text, done: tell(text, share * done))
+    built = _compiled(asked, lambda text, done: tell(text, share * done))
     computed = time.process_time() - began
     results, cost = dict[int, Result](), 0.0
     notes = list(built.notes)
@@ -134,6 +137,7 @@ def rates(
             name=f"rates-{vary}",
             store=store,
             seeds=range(seed, seed + seeds),
+            wider=WIDER,
             progress=lambda text, done: tell(text, share + (1 - share) * done),
             **where,
         )
@@ -193,6 +197,22 @@ def _asked(
     if vary == "samples" and chosen[-1] * length > MAX_TOKENS:
         raise BadInput(f"values: {chosen[-1]:,} samples of {length:,} tokens are too many")
     return Asked(task, vary, chosen, encoding, length, seed, 2 * HEADS if vary == "bits" else HEADS)
+
+
+def _compiled(asked: Asked, progress: Progress) -> Compiled:
+    """Kept beside the compiled programs (training/cache.py), so the same question again only draws."""
+    settings = [asked.task.to_dict(), *(getattr(asked, f.name) for f in fields(asked) if f.name != "task")]
+    name, where = kept.fingerprint(settings), place()
+    file = where / "curves" / f"{name[:32]}.json" if where else None
+    if file is not None and (found := kept.read(file, name)) is not None:
+        return compiled_from_dict(found)
+    built = compiled(asked, progress)
+    if file is not None:
+        try:
+            kept.write(file, name, asdict(built))
+        except BadInput:  # nothing can be written there: it is computed again next time
+            pass
+    return built
 
 
 def _length(task: Task) -> int:

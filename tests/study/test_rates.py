@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 
 import memloci as ml
 from memloci.approx.lower_bounds import lower_bound
 from memloci.approx.targets import SingleLag
+from memloci.certifier.certificate import Observed, Proved
 from memloci.cli import main
 from memloci.errors import BadInput
 from memloci.report.rates import rates_files, rates_html
@@ -217,7 +219,7 @@ def test_a_second_call_trains_nothing(nothing_compiled, monkeypatch, tmp_path):
     with Store(store, create=False) as opened:
         rows = opened.rows()
     seeds = sorted(row["config"]["training"]["seed"] for row in rows)
-    assert seeds == sorted([0, 1] * 2 + [PILOT] * 4), "two rates on a pilot seed, then fresh seeds"
+    assert seeds == sorted([0, 1] * 2 + [PILOT] * 6), "three rates on a pilot seed, then fresh seeds"
     judged = [row["config"]["training"] for row in rows if row["config"]["training"]["seed"] < 2]
     assert {training["rate"] for training in judged} == {1e-2}, "the best rate of the fake engine"
     monkeypatch.setattr("memloci.sweeps.start.EXECUTE", "tests.study.fake:no_such_engine")
@@ -225,6 +227,28 @@ def test_a_second_call_trains_nothing(nothing_compiled, monkeypatch, tmp_path):
     assert second.panels == first.panels and second.rows == first.rows
     with Store(store, create=False) as opened:
         assert opened.rows() == rows
+
+
+def test_compiled_curves_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("MEMLOCI_CACHE", str(tmp_path))
+    first = compiled_only("lag", "heads", [1, 2])
+    monkeypatch.setattr(module, "compiled", None)  # computing again would need it
+    second = compiled_only("lag", "heads", [1, 2])
+    assert second.panels == first.panels and second.rows == first.rows and second.floors == first.floors
+    (file,) = (tmp_path / "curves").iterdir()
+    file.write_text("{")
+    with pytest.raises(TypeError):
+        compiled_only("lag", "heads", [1, 2])
+
+
+def test_kept_numbers_are_of_their_types_again():
+    point = compiled_book.Point(2, Proved(0.1 + 0.2), Proved(math.inf), Observed(1e-300), None, "two heads")
+    floor = compiled_book.Floor("capacity", {1: 0.5, 16: 0.25}, "proved")
+    whole = compiled_book.Compiled({"compiled": (point,)}, (floor,), ("a note",))
+    again = compiled_book.compiled_from_dict(json.loads(json.dumps(asdict(whole))))
+    assert again == whole
+    (same,) = again.curves["compiled"]
+    assert isinstance(same.E, Proved) and isinstance(same.err_sup, Observed)
 
 
 @pytest.mark.slow

@@ -1,0 +1,38 @@
+"""What was computed before, kept under a hash of all that it depends on: its settings, and memloci's own source."""
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from memloci.model.files import replace_together
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def fingerprint(settings: Any) -> str:
+    text = json.dumps([settings, _source()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    code = hashlib.sha256()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        code.update(file.read_bytes())
+    return code.hexdigest()
+
+
+def read(path: Path, name: str) -> Any:
+    """What was kept under this fingerprint; None if it is not there, or not ours: then it is made anew."""
+    try:
+        content = json.loads(path.read_bytes())
+        return content["content"] if content["fingerprint"] == name else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(path: Path, name: str, content: Any) -> None:
+    text = json.dumps({"fingerprint": name, "content": content}, indent=1) + "\n"
+    replace_together(path.parent, {path.name: text.encode()})
