@@ -19,6 +19,7 @@ from memloci.report.numbers import number
 from memloci.report.run_tables import duration
 from memloci.report.study_figures import caption, panel_figure
 from memloci.report.study_tables import DASH, SIGNS, deciding, in_order, interval_text, place
+from memloci.report.verdict_grid import CAPTION, grid_csv, grid_figure
 from memloci.study.claim import Finding, Panel
 from memloci.study.statistics import Part, Verdict, shared_level
 
@@ -30,7 +31,7 @@ STYLE = """
 .study td { vertical-align: middle; }
 .study td:nth-child(1) { width: 3.2rem; font-weight: 650; }
 .study td:nth-child(3) { width: 9.5rem; }
-.study td:nth-child(4) { width: 23rem; }
+.study td:nth-child(4) { width: 27rem; }
 .study td:nth-child(5) { width: 3.5rem; }
 .study td:nth-child(6) { width: 4.5rem; }
 .study .n + .mark, .arms .n + :not(.n) { padding-left: 1.2rem; }
@@ -40,7 +41,7 @@ STYLE = """
 .small { color: var(--soft); font-size: .88rem; }
 """
 RULE = """<p>A claim has parts. Each part says that an effect is above, or below, a margin that was fixed before
-anything was run.</p>
+the seeds that judge were run.</p>
 <ul>
 <li><strong>Confirmed</strong>: the whole interval of every part is on the side that the claim says.</li>
 <li><strong>Refuted</strong>: the whole interval of some part is on the other side.</li>
@@ -62,6 +63,9 @@ def study_pages(findings: Sequence[Finding], about: Mapping[str, str]) -> dict[s
         for j, (panel, svg) in enumerate(zip(finding.panels, figures, strict=True), start=1):
             files[f"{finding.id}-{j}.csv"] = panel_csv(panel)
             files[f"{finding.id}-{j}.svg"] = standalone(svg)
+        if finding.grid is not None:
+            files[f"{finding.id}-grid.csv"] = grid_csv(finding.grid)
+            files[f"{finding.id}-grid.svg"] = standalone(grid_figure(finding.grid))
     return files
 
 
@@ -128,18 +132,19 @@ def _verdicts(findings: Sequence[Finding]) -> str:
                 escape(duration(finding.seconds)),
             ]
         )
-    heads = ["id", "claim", "verdict", "effect that decides [interval], margin", "seeds", "time"]
+    heads = ["id", "claim", "verdict", "what decides: effect [interval]", "seeds", "time"]
     return f'<div class="study">{page.table(heads, rows, numeric=(4, 5), wordy=(1, 3))}</div>'
 
 
 def _effect(part: Part | None) -> str:
     if part is None:
         return DASH
-    margin = f"{'above' if part.side == 'above' else 'below'} {page.data(part.margin)}"
+    margin = f"{part.side} {page.data(part.margin)}"
+    says = f'<span class="small">{escape(part.says)}</span><br>'
     if part.effect.value is None:
-        return f'no number <span class="small">should be {margin} {escape(part.unit)}</span>'
+        return f'{says}no number <span class="small">should be {margin} {escape(part.unit)}</span>'
     return (
-        f"{page.data(part.effect.value)} {escape(part.unit)} {escape(interval_text(part))}"
+        f"{says}{page.data(part.effect.value)} {escape(part.unit)} {escape(interval_text(part))}"
         f' <span class="small">should be {margin}</span>'
     )
 
@@ -168,7 +173,7 @@ def finding_html(
     finding: Finding, figures: Sequence[str], before: Finding | None = None, after: Finding | None = None
 ) -> str:
     """The page of a claim: the verdict, what it rests on, and how to check it; `figures` are its panels, drawn."""
-    sections = [_panel(finding, k, svg) for k, svg in enumerate(figures)]
+    sections = [_grid(finding), *(_panel(finding, k, svg) for k, svg in enumerate(figures))]
     # With an odd number of figures one place in two columns is free, and the effects have it.
     sections += [_forest(finding, wide=len(finding.panels) % 2 == 0), _parts(finding), _arms(finding)]
     asides = [
@@ -219,11 +224,21 @@ def _tiles(finding: Finding) -> str:
 
 def _panel(finding: Finding, k: int, svg: str) -> str:
     panel, name = finding.panels[k], f"{escape(finding.id)}-{k + 1}"
-    links = f'<p class="note">The numbers: <a href="{name}.csv">{name}.csv</a>, the figure: <a href="{name}.svg">{name}.svg</a></p>'
     drawn = page.figure(
         svg, f"{panel.title}: {panel.y}{f' over {panel.x}' if panel.x else ''}", caption(panel)
     )
-    return f"<section>\n{drawn}{links}\n</section>"
+    return f"<section>\n{drawn}{_files(name)}\n</section>"
+
+
+def _grid(finding: Finding) -> str:
+    if finding.grid is None:
+        return ""
+    drawn = page.figure(grid_figure(finding.grid), finding.grid.title, CAPTION, ' class="broad"')
+    return f'<section class="wide">\n{drawn}{_files(f"{escape(finding.id)}-grid")}\n</section>'
+
+
+def _files(name: str) -> str:
+    return f'<p class="note">The numbers: <a href="{name}.csv">{name}.csv</a>, the figure: <a href="{name}.svg">{name}.svg</a></p>'
 
 
 def _forest(finding: Finding, wide: bool) -> str:
@@ -266,6 +281,7 @@ def _interval(low: float | None, high: float | None) -> str:
 FIRST = ("arm", "parameters", "rate", "tuning", "seeds", "mean")
 TOLD_ELSEWHERE = ("low", "high", "at_edge")  # with the mean and the rate
 WORDY = ("arm", "tuning")
+MOST_ARMS = 60  # that a page shows without being asked
 
 
 def _arms(finding: Finding) -> str:
@@ -295,6 +311,8 @@ def _arms(finding: Finding) -> str:
     if any(row.get("at_edge") for row in finding.arms):
         notes.append("A rate at the end of the grid may not be the best there is.")
     table = page.table([escape(head) for head in heads], rows, numeric=numeric, wordy=wordy)
+    if len(rows) > MOST_ARMS:
+        table = f"<details><summary>All {len(rows):,} arms</summary>{table}</details>"
     body = f'<div class="arms">{table}</div><p class="note">{escape(" ".join(notes))}</p>'
     return page.section("Arms", body, wide=True)
 
@@ -343,6 +361,7 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 
 def _check(finding: Finding) -> str:
     names = [f"{finding.id}-{k + 1}" for k in range(len(finding.panels))]
+    names += [f"{finding.id}-grid"] if finding.grid is not None else []
     links = ", ".join(f'<a href="{escape(name)}.csv">{escape(name)}.csv</a>' for name in names)
     numbers = f"<p>The numbers of the figures: {links}.</p>" if names else ""
     time = f"<p>It took {escape(duration(finding.seconds))} of one core, for runs, compilations and computations.</p>"

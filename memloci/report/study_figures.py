@@ -118,7 +118,7 @@ def caption(panel: Panel) -> str:
     if "certified" in kinds:
         found.append("Filled diamonds are proved: no input does worse.")
     if "bound" in kinds:
-        found.append("Nothing can be in the hatched region: that is proved.")
+        found.append("What is hatched is below a proved floor; the text says of what.")
     if "paper" in kinds:
         found.append("Of the paper's dotted line only the slope means something.")
     return " ".join(found)
@@ -176,10 +176,12 @@ def _power(v: float) -> float:
 def _limits(panel: Panel, drawn: Sequence[Drawn]) -> tuple[float, float] | None:
     """Of the values' axis. What is compared sets them; intervals and lines behind may add a little."""
     marks = [v for v in finite(v for _, v in panel.marks) if v > 0 or not panel.log_y]
+    # Among words a floor is a number like the others; behind curves it may leave the figure.
+    rows = _in_rows(panel)
     of = lambda behind: [
         v
         for each in drawn
-        if (each.series.kind in BACKGROUND) == behind
+        if (each.series.kind in BACKGROUND and not rows) == behind
         for spot in each.spots
         for v in spot.seeds
     ]

@@ -25,12 +25,12 @@ def findings_table(findings: Sequence[Finding]) -> Any:
     table.add_column("id", no_wrap=True)
     table.add_column("claim")
     table.add_column("verdict", no_wrap=True)
-    table.add_column("effect that decides")
+    table.add_column("what decides")
     table.add_column("seeds", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     for finding in in_order(findings):
         verdict = Text(f"{SIGNS[finding.verdict]} {finding.verdict}", STYLES[finding.verdict])
-        effect = Text(effect_text(deciding(finding)))
+        effect = Text(told(deciding(finding)))
         cells = f"{finding.seeds:,}", duration(finding.seconds)
         table.add_row(Text(finding.id, "bold"), Text(finding.title), verdict, effect, *cells)
     return table
@@ -57,12 +57,12 @@ def markdown_table(findings: Sequence[Mapping[str, Any] | Finding]) -> str:
     for finding in in_order(known):
         by_claim.setdefault(finding.id, {})[finding.profile] = finding
     profiles = [name for name in PROFILES if any(name in found for found in by_claim.values())]
-    head = ["id", "claim", *profiles, "effect", "seeds"]
+    head = ["id", "claim", *profiles, "what decides: effect [interval]", "seeds"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * (len(head) - 1)}---:|"]
     for found in by_claim.values():
         last = next(found[name] for name in reversed(profiles) if name in found)
         verdicts = [found[name].verdict if name in found else DASH for name in profiles]
-        cells = [last.id, last.title, *verdicts, effect_text(deciding(last)), f"{last.seeds:,}"]
+        cells = [last.id, last.title, *verdicts, told(deciding(last)), f"{last.seeds:,}"]
         lines.append(f"| {' | '.join(map(_markdown, cells))} |")
     return "\n".join(lines) + "\n"
 
@@ -75,6 +75,11 @@ def _markdown(text: str) -> str:
 
 def deciding(finding: Finding) -> Part | None:
     return finding.effect if finding.parts else None
+
+
+def told(part: Part | None) -> str:
+    """Which part, and its effect."""
+    return DASH if part is None else f"{part.says}: {effect_text(part)}"
 
 
 def effect_text(part: Part | None) -> str:

@@ -17,7 +17,8 @@ from memloci.report.effects_figure import VERDICTS, effects_figure
 from memloci.report.study import index_html, study_pages
 from memloci.report.study_figures import panel_figure, spread
 from memloci.report.study_tables import claims_table, findings_table, markdown_table
-from memloci.study.claim import Claim, Finding, Judgement, Panel, Series
+from memloci.report.verdict_grid import grid_csv, grid_figure
+from memloci.study.claim import Case, Claim, Finding, Grid, Judgement, Panel, Series
 from memloci.study.statistics import NOTHING, Estimate, Part, mean
 
 from .checked import Checked
@@ -51,6 +52,17 @@ WORDS = Panel(
 GOOD = Part("more heads help", Estimate(1.3, 1.1, 1.5), 0.3, "decades")
 BAD = Part("the slope is steep", Estimate(-0.1, -0.2, 0.0), -0.5, "slope", "below")
 OPEN = Part("an arm has no numbers", NOTHING, 0.3, "decades")
+
+
+GRID = Grid(
+    "Every claim, with every change",
+    ("1a", "2b"),
+    ("no change", "layer norm", "rotary encoding"),
+    (
+        (Case("confirmed", GOOD), Case("refuted", BAD), Case("not run", None)),
+        (Case("inconclusive", OPEN), Case("confirmed", GOOD), Case("cannot be", None)),
+    ),
+)
 
 
 def found(id: str = "1a", parts: tuple[Part, ...] = (GOOD,), **fields: Any) -> Finding:
@@ -98,6 +110,27 @@ def test_the_files_are_whole_and_lead_to_each_other():
     assert pages["index.html"].links == [f"{id}.html" for id in ids]
     assert {"index.html", "2b.html", "1a-1.csv", "1a-2.svg"} <= set(pages["1a.html"].links)
     assert files == study_pages(findings, {"machine": "two cores"})
+
+
+def test_a_grid_of_verdicts_is_drawn_and_listed():
+    files = study_pages([found("8", panels=(), grid=GRID)], {})
+    assert {"8-grid.csv", "8-grid.svg"} <= set(files)
+    page = Checked(files["8.html"], files)
+    assert {"8-grid.csv", "8-grid.svg"} <= set(page.links)
+    rows = list(csv.DictReader(io.StringIO(grid_csv(GRID).decode())))
+    assert [row["verdict"] for row in rows] == [case.verdict for cases in GRID.cases for case in cases]
+    assert rows[0]["effect"] == "1.3" and rows[1]["side"] == "below" and rows[2]["part"] == ""
+    svg = grid_figure(GRID)
+    ET.fromstring(svg)
+    assert "layer norm" in svg and "1.3 decades" in svg and "no number" in svg
+    hostile = replace(GRID, title=HOSTILE, rows=(HOSTILE, "b"))
+    ET.fromstring(grid_figure(hostile))
+
+
+def test_many_arms_are_folded_away():
+    many = found(arms=tuple({"arm": f"arm {k}", "mean": 1.0} for k in range(100)))
+    page = study_pages([many], {})["1a.html"].decode()
+    assert "<details><summary>All 100 arms" in page and "arm 99" in page
 
 
 def test_the_index_has_every_verdict_in_its_group():
@@ -373,11 +406,11 @@ def test_the_markdown_table_is_the_same_from_stored_findings():
     stored = [json.loads(json.dumps(finding.to_dict())) for finding in findings]
     assert table == markdown_table(stored) == markdown_table(findings[::-1])
     assert table.splitlines() == [
-        "| id | claim | quick | effect | seeds |",
+        "| id | claim | quick | what decides: effect [interval] | seeds |",
         "|---|---|---|---|---:|",
-        "| 1a | Title of 1a | inconclusive | no number, margin 0.3 | 3 |",
-        "| 2a | a \\| b c &lt;i> | confirmed | 1.3 decades [1.1, 1.5], margin 0.3 | 3 |",
-        "| 10a | Title of 10a | refuted | -0.1 slope [-0.2, 0], margin -0.5, should be below | 3 |",
+        "| 1a | Title of 1a | inconclusive | an arm has no numbers: no number, margin 0.3 | 3 |",
+        "| 2a | a \\| b c &lt;i> | confirmed | more heads help: 1.3 decades [1.1, 1.5], margin 0.3 | 3 |",
+        "| 10a | Title of 10a | refuted | the slope is steep: -0.1 slope [-0.2, 0], margin -0.5, should be below | 3 |",
     ]
 
 
@@ -388,8 +421,8 @@ def test_the_markdown_table_has_a_column_for_every_profile():
         replace(found("1a", (GOOD,)), profile="full", seeds=10),
     ]
     assert markdown_table(findings).splitlines() == [
-        "| id | claim | quick | full | effect | seeds |",
+        "| id | claim | quick | full | what decides: effect [interval] | seeds |",
         "|---|---|---|---|---|---:|",
-        "| 1a | Title of 1a | inconclusive | confirmed | 1.3 decades [1.1, 1.5], margin 0.3 | 10 |",
-        "| 2a | Title of 2a | confirmed | – | 1.3 decades [1.1, 1.5], margin 0.3 | 3 |",
+        "| 1a | Title of 1a | inconclusive | confirmed | more heads help: 1.3 decades [1.1, 1.5], margin 0.3 | 10 |",
+        "| 2a | Title of 2a | confirmed | – | more heads help: 1.3 decades [1.1, 1.5], margin 0.3 | 3 |",
     ]
