@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from memloci.study.statistics import Estimate, Part, Verdict, overall, shared_level
+from memloci.study.statistics import Estimate, Part, Verdict, deciding, overall, shared_level
 from memloci.training.spec import Run
 
 if TYPE_CHECKING:  # a list of claims needs no arrays
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a list of claims needs no arrays
 Progress = Callable[[str, float], None]
 Record = Mapping[str, Any]
 PILOT = 1_000_000  # seeds from here on tune
-JUDGING = 1_000  # seeds from here on judge; those below were looked at when the claims were designed
+JUDGING = 3_000  # seeds from here on judge; those below were looked at when the claims were designed
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,16 @@ class Profile:
     seeds: int
     pilots: int
     rates: tuple[float, ...]
+    wider: int = 0  # times that a grid of rates is made longer where its best one is at an end
     text: str | None = None  # a user's own file for the claims about language
+    reading: str = "quick"  # a size of claims/language.py
 
     def pick(self, quick: Any, full: Any) -> Any:
         return quick if self.name == "quick" else full
 
 
 QUICK = Profile("quick", seeds=5, pilots=1, rates=(3e-3, 1e-2, 3e-2, 1e-1))
-FULL = Profile("full", seeds=10, pilots=2, rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1))
+FULL = Profile("full", seeds=10, pilots=2, rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), wider=2, reading="full")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Arm:
     task: dict[str, Any]
     architecture: dict[str, Any] | None
     training: dict[str, Any] = field(default_factory=dict)
+    context: bool = False  # shown beside the claim; no part depends on it
 
     def run(self, rate: float, seed: int) -> Run:
         settings = {**self.training, "rate": rate, "seed": seed}
@@ -107,6 +110,10 @@ class Evidence:
     def __getitem__(self, name: str) -> Result:
         return self.results[name]
 
+    def __contains__(self, name: str) -> bool:
+        """Arms that no part depends on may be missing."""
+        return name in self.results
+
     def models(self, name: str) -> "list[Transformer]":
         """The trained models of an arm."""
         from memloci.model.architecture import Architecture
@@ -144,6 +151,24 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Case:
+    """What came of a claim in one case, and the part that decided it."""
+
+    verdict: Verdict | Literal["not run", "cannot be"]
+    part: Part | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A figure of verdicts: claims in rows, what was changed in columns."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cases: tuple[tuple[Case, ...], ...]
+
+
+@dataclass(frozen=True)
 class Judgement:
     """What a claim makes of its evidence."""
 
@@ -151,6 +176,7 @@ class Judgement:
     said: str  # what was found, in a sentence or two
     panels: tuple[Panel, ...]
     notes: tuple[str, ...] = ()
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +192,9 @@ class Claim:
     arms: Callable[[Profile], Sequence[Arm]]
     judge: Callable[[Evidence], Judgement]
     untried: tuple[str, ...] = ()
+    budget: Callable[[Profile], Profile] = lambda profile: (
+        profile
+    )  # seeds and rates, where a claim has its own
 
 
 @dataclass(frozen=True)
@@ -188,6 +217,7 @@ class Finding:
     untried: tuple[str, ...]
     seconds: float  # of one core, for runs, compilations and computations
     command: str
+    grid: Grid | None = None
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -195,9 +225,8 @@ class Finding:
 
     @property
     def effect(self) -> Part:
-        """The part that decided: one that refutes, else one that is open, else the first."""
-        order = ("refuted", "inconclusive", "confirmed")
-        return min(self.parts, key=lambda part: order.index(part.verdict))
+        """The part that decided."""
+        return deciding(self.parts)
 
     def to_dict(self) -> dict[str, Any]:
         fields = asdict(self)
@@ -205,24 +234,30 @@ class Finding:
 
 
 def finding_from_dict(data: Mapping[str, Any]) -> Finding:
-    parts = [
-        Part(**{**{k: v for k, v in part.items() if k != "verdict"}, "effect": Estimate(**part["effect"])})
-        for part in data["parts"]
-    ]
-    panels = [
-        Panel(
-            **{
-                **panel,
-                "series": tuple(map(_series, panel["series"])),
-                "marks": tuple(map(tuple, panel["marks"])),
-            }
-        )
-        for panel in data["panels"]
-    ]
-    rest = {k: v for k, v in data.items() if k not in ("parts", "panels", "verdict")}
-    tuples = {k: tuple(rest[k]) for k in ("arms", "notes", "untried")}
-    return Finding(**{**rest, **tuples, "parts": tuple(parts), "panels": tuple(panels)})
+    lists = {name: tuple(data[name]) for name in ("arms", "notes", "untried")}
+    made = {
+        "parts": tuple(map(_part, data["parts"])),
+        "panels": tuple(map(_panel, data["panels"])),
+        "grid": _grid(data["grid"]) if data.get("grid") else None,
+    }
+    return Finding(**{**{k: v for k, v in data.items() if k != "verdict"}, **lists, **made})
+
+
+def _part(data: Mapping[str, Any]) -> Part:
+    rest = {k: v for k, v in data.items() if k != "verdict"}
+    return Part(**{**rest, "effect": Estimate(**data["effect"])})
+
+
+def _panel(data: Mapping[str, Any]) -> Panel:
+    made = {"series": tuple(map(_series, data["series"])), "marks": tuple(map(tuple, data["marks"]))}
+    return Panel(**{**data, **made})
 
 
 def _series(data: Mapping[str, Any]) -> Series:
     return Series(**{**data, "x": tuple(data["x"]), "values": tuple(map(tuple, data["values"]))})
+
+
+def _grid(data: Mapping[str, Any]) -> Grid:
+    case = lambda data: Case(data["verdict"], _part(data["part"]) if data["part"] else None)
+    cases = tuple(tuple(map(case, row)) for row in data["cases"])
+    return Grid(data["title"], tuple(data["rows"]), tuple(data["columns"]), cases)

@@ -42,7 +42,7 @@ def _all(out: Path, findings: Sequence[Finding]) -> list[Finding]:
         path = out / FINDINGS / f"{name}-{profile}.json"
         if name not in found and path.exists():
             try:
-                found[name] = finding_from_dict(json.loads(path.read_bytes())["finding"])
+                found[name] = finding_from_dict(json.loads(path.read_bytes())["content"])
             except (ValueError, KeyError, TypeError):
                 continue  # another version wrote it: its claim is studied anew when asked for
     return [found[name] for name in CLAIMS if name in found]

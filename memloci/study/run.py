@@ -6,23 +6,24 @@ All arms of all claims that are asked for go into one queue, so claims share run
 that is done only draws. A finding is kept under a hash of its runs and of the code that judged them.
 """
 
-import hashlib
-import json
 import shlex
 import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from memloci.errors import BadInput
 from memloci.model.files import replace_together
+from memloci.study import kept
+from memloci.study.arms import BITS
 from memloci.study.claim import (
     FULL,
     JUDGING,
     PILOT,
     QUICK,
+    Arm,
     Claim,
     Evidence,
     Finding,
@@ -37,9 +38,7 @@ from memloci.study.tuned_runs import tuned_runs
 from memloci.sweeps.store import Store
 
 PROFILES = {profile.name: profile for profile in (QUICK, FULL)}
-HERE = Path(__file__).parent
 STORE, FINDINGS, CORPUS = "runs.sqlite", "findings", "corpus.txt"
-JUDGES = ("arms.py", "claim.py", "statistics.py")  # the code that judges, beside the claims
 MOST_SEED = PILOT - JUDGING - 1000  # beyond, seeds that judge would be those that tune
 CORPUS_BYTES = 2_000_000  # of the standard library; tuned: more than any profile reads twice
 
@@ -72,17 +71,9 @@ def study(
     store = Path(store or place / STORE)
     settings = replace(PROFILES[profile], text=str(text or _corpus(place)))
     arms = {(claim.id, arm.name): arm for claim in claims for arm in claim.arms(settings)}
-    results, _ = tuned_runs(
-        [replace(arm, name=f"{claim}/{arm.name}") for (claim, _), arm in arms.items()],
-        name=f"study-{settings.name}",
-        store=store,
-        seeds=range(JUDGING + seed, JUDGING + seed + settings.seeds),
-        rates=settings.rates,
-        pilots=range(PILOT + seed, PILOT + seed + settings.pilots),
-        progress=lambda text, done: progress(text, 0.9 * done),
-        workers=workers,
-        engine=engine,
-        address=address,
+    where = {"workers": workers, "engine": engine, "address": address}
+    results = _trained(
+        claims, arms, settings, store, seed, lambda text, done: progress(text, 0.9 * done), where
     )
     findings = []
     for k, claim in enumerate(claims):
@@ -95,6 +86,37 @@ def study(
         command = _command(claim.id, settings, text, seed)
         findings.append(_find(claim, own, settings, store, place, command, progress))
     return findings
+
+
+def _trained(
+    claims: Sequence[Claim],
+    arms: Mapping[tuple[str, str], Arm],
+    settings: Profile,
+    store: Path,
+    seed: int,
+    progress: Progress,
+    where: Mapping[str, Any],
+) -> dict[str, Result]:
+    """The results of all arms; claims of one budget share a queue."""
+    budgets: dict[Profile, set[str]] = {}
+    for claim in claims:
+        budgets.setdefault(claim.budget(settings), set()).add(claim.id)
+    results: dict[str, Result] = {}
+    for k, (budget, names) in enumerate(budgets.items()):
+        first, span = k / len(budgets), 1 / len(budgets)
+        found, _ = tuned_runs(
+            [replace(arm, name=f"{of}/{name}") for (of, name), arm in arms.items() if of in names],
+            name=f"study-{settings.name}",
+            store=store,
+            seeds=range(JUDGING + seed, JUDGING + seed + budget.seeds),
+            rates=budget.rates,
+            pilots=range(PILOT + seed, PILOT + seed + budget.pilots),
+            wider=budget.wider,
+            progress=lambda text, done, first=first, span=span: progress(text, first + span * done),
+            **where,
+        )
+        results |= found
+    return results
 
 
 def chosen(names: Sequence[str]) -> list[Claim]:
@@ -121,8 +143,8 @@ def _find(
     progress: Progress,
 ) -> Finding:
     name = _fingerprint(claim, profile, results)
-    kept = place / FINDINGS / f"{claim.id}-{profile.name}.json"
-    if (found := _kept(kept, name)) is not None:
+    file = place / FINDINGS / f"{claim.id}-{profile.name}.json"
+    if (found := _kept(file, name)) is not None:
         return found
 
     def weights(key: str) -> bytes:
@@ -132,7 +154,9 @@ def _find(
     began = time.process_time()
     judged = claim.judge(Evidence(profile, results, weights, progress))
     computed = time.process_time() - began
-    trained = sum(result.seconds for result in results.values())
+    trained = sum(
+        {result.keys: result.seconds for result in results.values()}.values()
+    )  # arms may share runs
     finding = Finding(
         id=claim.id,
         title=claim.title,
@@ -141,59 +165,53 @@ def _find(
         design=claim.design,
         measure=claim.measure,
         profile=profile.name,
-        seeds=profile.seeds if results else 0,
+        seeds=claim.budget(profile).seeds if results else 0,
         parts=judged.parts,
         said=judged.said,
         panels=judged.panels,
-        arms=_rows(results, claim.measure, profile),
-        notes=(*judged.notes, *_warnings(results.values(), profile)),
+        arms=_rows(results, claim.measure),
+        notes=(*judged.notes, *_warnings(results.values())),
         untried=claim.untried,
         seconds=round(computed + trained, 1),
         command=command,
+        grid=judged.grid,
     )
-    content = {"fingerprint": name, "finding": finding.to_dict()}
-    replace_together(kept.parent, {kept.name: (json.dumps(content, indent=1) + "\n").encode()})
+    kept.write(file, name, finding.to_dict())
     return finding
 
 
 def _fingerprint(claim: Claim, profile: Profile, results: Mapping[str, Result]) -> str:
-    """Of all that a finding depends on: runs, profile, and the code that judges."""
-    code = hashlib.sha256()
-    for file in (*sorted((HERE / "claims").glob("*.py")), *(HERE / name for name in JUDGES)):
-        code.update(file.read_bytes())
+    """Of all that a finding depends on beside the code: runs and profile."""
     keys = {
         name: [*result.keys, *(str(r.get("status")) for r in result.records)]
         for name, result in results.items()
     }
-    text = json.dumps(
-        [claim.id, profile.name, profile.seeds, profile.rates, keys, code.hexdigest()], sort_keys=True
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+    return kept.fingerprint([claim.id, profile.name, profile.seeds, profile.rates, keys])
 
 
-def _kept(path: Path, fingerprint: str) -> Finding | None:
+def _kept(file: Path, name: str) -> Finding | None:
+    found = kept.read(file, name)
     try:
-        content = json.loads(path.read_bytes())
-        return finding_from_dict(content["finding"]) if content["fingerprint"] == fingerprint else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # not there, or not ours: it is made anew
+        return None if found is None else finding_from_dict(found)
+    except (KeyError, TypeError):
+        return None
 
 
-def _rows(results: Mapping[str, Result], measure: str, profile: Profile) -> tuple[dict[str, Any], ...]:
+def _rows(results: Mapping[str, Result], measure: str) -> tuple[dict[str, Any], ...]:
     """A line for every arm; how many runs were lost, only where some were."""
-    rows = [_row(result, measure, profile) for result in results.values()]
+    rows = [_row(result, measure) for result in results.values()]
     none = [name for name in ("diverged", "failed") if not any(row[name] for row in rows)]
     return tuple({name: value for name, value in row.items() if name not in none} for row in rows)
 
 
-def _row(result: Result, measure: str, profile: Profile) -> dict[str, Any]:
-    values = result.values(measure)
-    found = mean(values)
+def _row(result: Result, measure: str) -> dict[str, Any]:
+    measure = measure if any(measure in record for record in result.records) else BITS  # 8 has both kinds
+    found = mean(result.values(measure))
     return {
         "arm": result.arm.name,
         "parameters": result.parameters,
         "rate": result.rate,
-        "at_edge": _at_edge(result, profile),
+        "at_edge": _at_edge(result),
         "tuning": result.tuning,
         "seeds": len(result.records),
         "measure": measure,
@@ -205,21 +223,20 @@ def _row(result: Result, measure: str, profile: Profile) -> dict[str, Any]:
     }
 
 
-def _at_edge(result: Result, profile: Profile) -> bool:
-    return len(profile.rates) > 1 and result.rate in (min(profile.rates), max(profile.rates))
+def _at_edge(result: Result) -> bool:
+    rates = [float(rate) for rate in result.tuning]
+    return result.rate in (min(rates), max(rates))
 
 
-def _warnings(results: Any, profile: Profile) -> list[str]:
+def _warnings(results: Iterable[Result]) -> list[str]:
     """What a referee would ask."""
     found = []
     results = list(results)
-    edge = [result.arm.name for result in results if _at_edge(result, profile)]
-    if edge and len(profile.rates) > 2:
+    edge = [result.arm.name for result in results if _at_edge(result)]
+    if edge:
         found.append(
             f"the best rate is at the end of the grid for {', '.join(edge)}; a wider one might do better"
         )
-    elif edge:
-        found.append(f"only the rates {', '.join(f'{rate:g}' for rate in profile.rates)} were tried")
     for result in results:
         lost = sum(record.get("status") != "done" for record in result.records)
         if lost:

@@ -5,7 +5,7 @@
 with Welch and Satterthwaite's nu: the arms of a comparison may spread differently. It covers the effect with
 probability 1 - alpha where the values of an arm are about normal; errors are therefore taken as logarithms.
 
-The rule, fixed before anything is run. A claim has parts; a part says that an effect is above (or below) a margin:
+The rule, fixed before the seeds that judge are run. A claim has parts; a part says that an effect is above (or below) a margin:
 
     confirmed      its whole interval is on the side that the claim says
     refuted        its whole interval is on the other side
@@ -83,9 +83,9 @@ def slope(x: Sequence[float], y: Sequence[float], level: float = 1 - ALPHA) -> E
     return Estimate(value, value - half, value + half)
 
 
-def kendall(a: Sequence[float], b: Sequence[float]) -> float:
-    """Kendall's tau of two rankings of the same things: 1 the same order, -1 the reverse."""
-    pairs = [(i, j) for j in range(len(a)) for i in range(j)]
+def kendall(a: Sequence[float], b: Sequence[float], pairs: Sequence[tuple[int, int]] | None = None) -> float:
+    """Kendall's tau of two rankings of the same things, over all pairs or these: 1 the same order, -1 the reverse."""
+    pairs = [(i, j) for j in range(len(a)) for i in range(j)] if pairs is None else pairs
     if not pairs:
         raise BadInput("a ranking needs two things or more")
     sign = lambda x: (x > 0) - (x < 0)
@@ -127,6 +127,12 @@ def overall(parts: Sequence[Part]) -> Verdict:
     if "refuted" in found:
         return "refuted"
     return "confirmed" if found == {"confirmed"} else "inconclusive"
+
+
+def deciding(parts: Sequence[Part]) -> Part:
+    """One that refutes, else one that is open, else the first."""
+    order = ("refuted", "inconclusive", "confirmed")
+    return min(parts, key=lambda part: order.index(part.verdict))
 
 
 def shared_level(parts: float) -> float:

@@ -2,12 +2,16 @@
 
 arms -> pilot runs -> a rate for every arm -> judging runs -> results
 
+All arms begin with the same rates. An arm whose best one is at an end of its grid gets the next rate beyond it, up to
+`wider` times: nobody's best rate should be out of reach. Rates are 1 and 3 times powers of ten.
+
 All arms go into one queue of the sweep store: workers share compiled programs, and arms that are the same configuration
 are run once.
 """
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from memloci.sweeps.store import Store
 from memloci.training.spec import Run
 
 RATES = (3e-3, 1e-2)
+LEAST, MOST = 1e-6, 10.0  # rates that anybody would try
 
 
 def tuned_runs(
@@ -28,6 +33,7 @@ def tuned_runs(
     seeds: Sequence[int],
     rates: Sequence[float] = RATES,
     pilots: Sequence[int] | None = None,
+    wider: int = 0,
     progress: Progress = lambda text, done: None,
     **where: Any,
 ) -> tuple[dict[str, Result], float]:
@@ -36,18 +42,34 @@ def tuned_runs(
     `pilots` are the seeds that tune; without them it is one.
     """
     pilots = [PILOT + seeds[0]] if pilots is None else pilots
-    trials = {(arm.name, rate): [arm.run(rate, seed) for seed in pilots] for arm in arms for rate in rates}
-    tell = lambda stage, low, high: lambda text, done: progress(f"{stage}: {text}", low + (high - low) * done)
-    seen = _trained(f"{name}-tuning", _flat(trials), store, tell("tuning", 0.0, 0.4), where)
-    tuning = {
-        arm.name: {f"{rate:g}": _median_loss(seen, trials[arm.name, rate]) for rate in rates} for arm in arms
-    }
+    seen: dict[str, dict[str, Any]] = {}
+
+    def train(stage: str, runs: Sequence[Run], low: float, high: float) -> None:
+        unique = tuple({run.key: run for run in runs}.values())
+        tell = lambda text, done: progress(f"{stage}: {text}", low + (high - low) * done)
+        sweep(Sweep(f"{name}-{stage}", unique), store=store, progress=tell, **where)
+        with Store(store, create=False) as opened:
+            seen.update({row["key"]: row for row in opened.rows()})
+
+    def tune(grids: Mapping[str, Sequence[float]], stage: int) -> dict[str, dict[str, float | None]]:
+        trials = {(arm.name, rate): _trials(arm, rate, pilots) for arm in arms for rate in grids[arm.name]}
+        train("tuning", _flat(trials.values()), *(0.4 * k / (wider + 1) for k in (stage, stage + 1)))
+        losses = {place: _median_loss(seen, runs) for place, runs in trials.items()}
+        return {arm: {f"{rate:g}": losses[arm, rate] for rate in grid} for arm, grid in grids.items()}
+
+    grids = {arm.name: sorted(rates) for arm in arms}
+    tuning = tune(grids, 0)
+    for stage in range(1, wider + 1):
+        longer = {arm: widened(grid, best(tuning[arm])) for arm, grid in grids.items()}
+        if longer == grids:
+            break
+        grids, tuning = longer, tune(longer, stage)
     chosen = {arm: best(losses) for arm, losses in tuning.items()}
     runs = {arm.name: [arm.run(chosen[arm.name], seed) for seed in seeds] for arm in arms}
-    seen |= _trained(name, _flat(runs), store, tell("training", 0.4, 1.0), where)
+    train("training", _flat(runs.values()), 0.4, 1.0)
     results = {}
     for arm in arms:
-        own = [*_flat({rate: trials[arm.name, rate] for rate in rates}), *runs[arm.name]]
+        own = [*_flat(_trials(arm, rate, pilots) for rate in grids[arm.name]), *runs[arm.name]]
         results[arm.name] = Result(
             arm,
             chosen[arm.name],
@@ -59,17 +81,28 @@ def tuned_runs(
     return results, sum({result.keys: result.seconds for result in results.values()}.values())
 
 
-def _flat(runs: Mapping[Any, Sequence[Run]]) -> list[Run]:
-    return [run for own in runs.values() for run in own]
+def _trials(arm: Arm, rate: float, pilots: Sequence[int]) -> list[Run]:
+    return [arm.run(rate, seed) for seed in pilots]
 
 
-def _trained(
-    name: str, runs: Sequence[Run], store: str | Path, progress: Progress, where: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
-    unique = tuple({run.key: run for run in runs}.values())
-    sweep(Sweep(name, unique), store=store, progress=progress, **where)
-    with Store(store, create=False) as opened:
-        return {row["key"]: row for row in opened.rows()}
+def _flat(groups: Iterable[Iterable[Run]]) -> list[Run]:
+    return [run for group in groups for run in group]
+
+
+def widened(rates: Sequence[float], chosen: float) -> list[float]:
+    """The grid, one rate longer where the chosen one is at its end."""
+    place, longer = round(2 * math.log10(chosen)), set(rates)
+    if chosen == min(rates):
+        longer.add(_rate(place - 1))
+    if chosen == max(rates):
+        longer.add(_rate(place + 1))
+    return sorted(rate for rate in longer if LEAST <= rate <= MOST)
+
+
+def _rate(half_decades: int) -> float:
+    """..., 0.01, 0.03, 0.1, ..."""
+    tens, odd = divmod(half_decades, 2)
+    return float(f"{3 if odd else 1}e{tens}")
 
 
 def _record(seen: Mapping[str, Any], run: Run) -> dict[str, Any]:

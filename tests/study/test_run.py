@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from memloci.errors import BadInput
-from memloci.study import pages, run
-from memloci.study.claim import JUDGING, PILOT, QUICK
+from memloci.study import kept, pages, run
+from memloci.study.claim import JUDGING, PILOT, QUICK, finding_from_dict
 from memloci.study.claims import CLAIMS
-from memloci.study.tuned_runs import best
+from memloci.study.run import chosen
+from memloci.study.tuned_runs import best, widened
 from memloci.sweeps.store import Store
 
 FAKE = "tests.study.fake:execute"
@@ -70,13 +71,50 @@ def test_a_finding_is_made_anew_when_its_rule_changes(fake, tmp_path, monkeypatc
     _study(tmp_path, ["4a"])
     kept = tmp_path / run.FINDINGS / "4a-quick.json"
     content = json.loads(kept.read_bytes())
-    content["finding"]["said"] = "an older sentence"
+    content["content"]["said"] = "an older sentence"
     kept.write_text(json.dumps(content))
     assert _study(tmp_path, ["4a"])[0].said == "an older sentence"
     kept.write_text(json.dumps({**content, "fingerprint": "of other code"}))
     assert _study(tmp_path, ["4a"])[0].said != "an older sentence"
     kept.write_text("{")
     assert _study(tmp_path, ["4a"])[0].said != "an older sentence"
+
+
+def test_a_grid_grows_where_its_best_rate_is_at_an_end(fake, tmp_path):
+    from memloci.study.tuned_runs import tuned_runs
+
+    claim = chosen(["4a"])[0]
+    arms = claim.arms(QUICK)[:1]
+    ask = lambda rates, wider: tuned_runs(
+        arms, name="x", store=tmp_path / "s", seeds=[1], rates=rates, wider=wider, workers=1
+    )
+    tried = lambda found: list(next(iter(found[0].values())).tuning)
+    # The best rate of the fake engine is 0.01.
+    assert tried(ask([0.1, 0.3], 0)) == ["0.1", "0.3"]
+    assert tried(ask([0.1, 0.3], 1)) == ["0.03", "0.1", "0.3"]
+    assert tried(ask([0.1, 0.3], 9)) == ["0.003", "0.01", "0.03", "0.1", "0.3"]
+    assert tried(ask([0.001], 9)) == ["0.0003", "0.001", "0.003", "0.01", "0.03"]
+    assert tried(ask([0.003, 0.01, 0.03], 9)) == ["0.003", "0.01", "0.03"]
+
+
+def test_rates_beyond_reason_are_not_tried():
+    assert widened([1e-6, 1e-3], 1e-6) == [1e-6, 1e-3]
+    assert widened([3.0, 10.0], 10.0) == [3.0, 10.0]
+
+
+def test_a_claim_may_have_seeds_and_rates_of_its_own(fake, tmp_path, monkeypatch):
+    """8 in the full profile, about one claim and one change: one pilot, and fewer rates than 2b."""
+    from memloci.study.claims import robustness
+
+    monkeypatch.setattr(robustness, "JUDGED", ("2b",))
+    monkeypatch.setattr(robustness, "CHANGES", {"local": {"window": 16}})
+    robustness._changed.cache_clear()
+    (eight,) = _study(tmp_path, ["8"], profile="full")
+    assert all(list(arm["tuning"]) == ["0.003", "0.01", "0.03"] for arm in eight.arms)
+    assert eight.verdict == "confirmed" and eight.grid is not None
+    pilots = {r["config"]["training"]["seed"] for r in _rows(tmp_path)} & {PILOT, PILOT + 1}
+    assert pilots == {PILOT}
+    assert finding_from_dict(json.loads(json.dumps(eight.to_dict()))) == eight
 
 
 def test_rates_without_numbers_are_not_chosen():
@@ -129,11 +167,26 @@ def test_bad_input_is_one_line(tmp_path):
         _study(tmp_path, ["4a"], text=tmp_path / "none.txt")
 
 
+def test_a_study_that_is_stopped_says_what_is_kept(monkeypatch, capsys, tmp_path):
+    from memloci.cli import main
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "study", stopped)
+    with pytest.raises(SystemExit) as end:
+        main(["study", "4a", "--out", str(tmp_path)])
+    assert end.value.code == 1
+    assert (
+        f"{tmp_path / run.STORE} has all that was done, the same command goes on" in capsys.readouterr().err
+    )
+
+
 def _memloci(*arguments, cwd):
     code = f"import memloci.sweeps.start as start; start.EXECUTE = {FAKE!r}; import memloci.cli; memloci.cli.main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
-        env={**__import__("os").environ, "PYTHONPATH": str(run.HERE.parents[1])},
+        env={**__import__("os").environ, "PYTHONPATH": str(kept.PACKAGE.parent)},
     )  # fmt: skip
 
 

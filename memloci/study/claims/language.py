@@ -7,11 +7,12 @@ that need not have related any memories, so it says nothing about claims on how 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memloci.study.arms import BITS
+from memloci.study.arms import BITS, model
 from memloci.study.claim import Evidence, Profile
 from memloci.study.statistics import Estimate, mean
 
@@ -21,8 +22,40 @@ ORDER = 2
 LITTLE = 0.01  # added to every count: a byte that never followed is not impossible
 
 
+@dataclass(frozen=True)
+class Size:
+    """How large models are, and how long they read; tuned to what a profile may take."""
+
+    steps: int
+    length: int
+    dim: int  # heads have a quarter of it
+    held_out: int  # sequences
+
+
+SIZES = {
+    "quick": Size(400, length=48, dim=32, held_out=128),
+    "again": Size(1200, length=64, dim=64, held_out=1024),
+    "full": Size(4000, length=64, dim=64, held_out=1024),
+}
+
+
 def training(profile: Profile) -> dict[str, Any]:
-    return {"steps": profile.pick(400, 1600), "batch": 16, "length": profile.pick(48, 64), "held_out": 128}
+    size = SIZES[profile.reading]
+    every = max(100, size.steps // 8)
+    return {
+        "steps": size.steps,
+        "batch": 16,
+        "length": size.length,
+        "held_out": size.held_out,
+        "evaluate_every": every,
+    }
+
+
+def reader(profile: Profile, layers: int, heads: int, **switches: Any) -> dict[str, Any]:
+    """A model of text; its FFNs have half as many neurons again as the stream is wide."""
+    dim = SIZES[profile.reading].dim
+    sizes = {"layers": layers, "dim": dim, "key_dim": dim // 4, "value_dim": dim // 4}
+    return model(heads, dim + dim // 2, **{**sizes, **switches})
 
 
 @lru_cache(maxsize=4)
@@ -55,5 +88,8 @@ def if_learned(
             effects
         ), f"The best arm needs {best:.2f} bits per byte, a table of {ORDER} bytes {table:.2f}."
     open_ = [Estimate(effect.value, None, None) for effect in effects]
-    short = f"No arm needs fewer bits per byte than a table of {ORDER} bytes ({table:.2f}): too little is learned to judge."
+    short = (
+        f"No arm with a number for every seed needs fewer bits per byte than a table of {ORDER} bytes ({table:.2f}): too "
+        "little is learned to judge."
+    )
     return open_, short

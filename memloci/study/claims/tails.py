@@ -1,62 +1,85 @@
 """What 4a and 4b share: lin against log heads on one kernel, with nothing else in the model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from memloci.study.arms import MEAN_SQUARE, SUP, decades, essential, gain, in_heads, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile
-from memloci.study.statistics import Part
+from memloci.study.statistics import Estimate, Part
 
 HEADS = (1, 4)  # a verdict at both: with one head, and with several, where the wrong kind could catch up
 MARGIN = 0.3  # decades: a factor of 2
+ENCODINGS = ("lin", "log")
 
 
 def name(encoding: str, heads: int) -> str:
     return f"{encoding}, {in_heads(heads)}"
 
 
+def _beside(encoding: str, heads: int) -> str:
+    return f"{name(encoding, heads)}, the other kernel"
+
+
 def all_heads(profile: Profile) -> tuple[int, ...]:
     return profile.pick(HEADS, (1, 2, 4, 8, 16))
 
 
-def tail_arms(kernel: str, profile: Profile) -> Sequence[Arm]:
+def tail_arms(kernel: str, other: str, profile: Profile) -> Sequence[Arm]:
+    """`other` has the same tail and is held exactly by no head; the full profile shows it beside."""
     training = {
         "steps": profile.pick(1200, 3000),
         "batch": 32,
         "length": 64,
         "held_out": 128,
     }
-    return [
+    own = [
         Arm(name(encoding, H), essential(kernel), model(H, 0, encoding=encoding), training)
-        for encoding in ("lin", "log")
+        for encoding in ENCODINGS
         for H in all_heads(profile)
     ]
+    beside = [
+        Arm(_beside(encoding, H), essential(other), model(H, 0, encoding=encoding), training, context=True)
+        for encoding in ENCODINGS
+        for H in HEADS
+    ]
+    return own + profile.pick([], beside)
 
 
-def tail_judge(kernel: str, right: str, wrong: str, evidence: Evidence) -> Judgement:
+def tail_judge(kernel: str, other: str, right: str, wrong: str, evidence: Evidence) -> Judgement:
     level = evidence.level(len(HEADS))
     effects = {H: gain(evidence, name(wrong, H), name(right, H), level) for H in HEADS}
     parts = tuple(
         Part(f"{right} below {wrong} with {in_heads(H)}", effect, MARGIN, "decades")
         for H, effect in effects.items()
     )
-    lines = lambda measure: tuple(
-        series(evidence, kind, [(H, name(kind, H)) for H in all_heads(evidence.profile)], measure)
-        for kind in ("lin", "log")
-    )
-    heads = "; ".join(f"{decades(effect)} with {H}" for H, effect in effects.items())
-    return Judgement(
-        parts,
-        f"On {kernel} the error of {wrong} heads is that of {right} heads times {heads}.".replace(
-            "a factor of ", ""
-        ),
-        (
-            Panel(
-                "Mean square error against heads",
-                "heads H",
-                "mean square error",
-                lines(MEAN_SQUARE),
-                log_x=True,
-            ),
-            Panel("Largest error found against heads", "heads H", "sup error", lines(SUP), log_x=True),
-        ),
-    )
+    heads = all_heads(evidence.profile)
+    panels = [
+        _panel("Mean square error", heads, name, evidence, MEAN_SQUARE, "mean square error"),
+        _panel("Largest error found", heads, name, evidence, SUP, "sup error"),
+    ]
+    said = f"On {kernel} {_told(right, wrong, effects)}."
+    if _beside(right, HEADS[0]) in evidence:
+        others = {H: gain(evidence, _beside(wrong, H), _beside(right, H), level) for H in HEADS}
+        said += f" On {other}, which no head holds exactly, {_told(right, wrong, others)}."
+        panels.append(
+            _panel(
+                f"On {other}: mean square error", HEADS, _beside, evidence, MEAN_SQUARE, "mean square error"
+            )
+        )
+    return Judgement(parts, said, tuple(panels))
+
+
+def _told(right: str, wrong: str, effects: Mapping[int, Estimate]) -> str:
+    each = "; ".join(f"{decades(effect)} with {in_heads(H)}" for H, effect in effects.items())
+    return f"the error of {wrong} heads is that of {right} heads times {each}".replace("a factor of ", "")
+
+
+def _panel(
+    what: str,
+    heads: Sequence[int],
+    of: Callable[[str, int], str],
+    evidence: Evidence,
+    measure: str,
+    unit: str,
+) -> Panel:
+    lines = tuple(series(evidence, kind, [(H, of(kind, H)) for H in heads], measure) for kind in ENCODINGS)
+    return Panel(f"{what} against heads", "heads H", unit, lines, log_x=True)
