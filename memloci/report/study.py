@@ -244,7 +244,12 @@ def _files(name: str) -> str:
 def _forest(finding: Finding, wide: bool) -> str:
     if not finding.parts:
         return page.section("What decides", "<p>There are no parts, so nothing is decided.</p>", wide=wide)
-    words = f"Bars are {_level(finding)} intervals, upright lines are margins. The side that the claim says is shaded."
+    bars = (
+        f"are {_level(finding)} intervals"
+        if finding.grid is None
+        else "go from the cases that are certain to those that may be"
+    )
+    words = f"Bars {bars}, upright lines are margins. The side that the claim says is shaded."
     svg = effects_figure(finding.parts)
     return page.section("What decides", page.figure(svg, "Effects against their margins", words), wide=wide)
 
@@ -268,7 +273,8 @@ def _parts(finding: Finding) -> str:
                 _badge(part.verdict),
             ]
         )
-    heads = ["part", "effect", f"{_level(finding)} interval", "should be", "verdict"]
+    interval = f"{_level(finding)} interval" if finding.grid is None else "from, to"  # counts of cases
+    heads = ["part", "effect", interval, "should be", "verdict"]
     return page.section(
         "Parts of the claim", f'<div class="parts">{page.table(heads, rows, wordy=(0,))}</div>', wide=True
     )
@@ -306,6 +312,8 @@ def _arms(finding: Finding) -> str:
     wordy = [j for j in texts if shown[j] in WORDY]
     numeric = [j for j in range(len(shown)) if j not in texts]
     notes = [f"Compared by {finding.measure}."]
+    if beside_mean and finding.measure.startswith("err_"):
+        notes.append("Means of errors, and their intervals, are of the logarithms.")
     if any(row.get("tuning") for row in finding.arms):
         notes.append("Rates were tuned on other seeds: beside each rate its median held-out loss.")
     if any(row.get("at_edge") for row in finding.arms):

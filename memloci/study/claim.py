@@ -35,14 +35,13 @@ class Profile:
     rates: tuple[float, ...]
     wider: int = 0  # times that a grid of rates is made longer where its best one is at an end
     text: str | None = None  # a user's own file for the claims about language
-    reading: str = "quick"  # a size of claims/language.py
 
     def pick(self, quick: Any, full: Any) -> Any:
         return quick if self.name == "quick" else full
 
 
 QUICK = Profile("quick", seeds=5, pilots=1, rates=(3e-3, 1e-2, 3e-2, 1e-1))
-FULL = Profile("full", seeds=10, pilots=2, rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), wider=2, reading="full")
+FULL = Profile("full", seeds=10, pilots=2, rates=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1), wider=2)
 
 
 @dataclass(frozen=True)

@@ -205,8 +205,9 @@ def _rows(results: Mapping[str, Result], measure: str) -> tuple[dict[str, Any], 
 
 
 def _row(result: Result, measure: str) -> dict[str, Any]:
-    measure = measure if any(measure in record for record in result.records) else BITS  # 8 has both kinds
-    found = mean(result.values(measure))
+    errors = measure != BITS
+    found = mean(result.logs(measure) if errors else result.values(measure))
+    back = lambda value: 10**value if errors and value is not None else value
     return {
         "arm": result.arm.name,
         "parameters": result.parameters,
@@ -215,9 +216,9 @@ def _row(result: Result, measure: str) -> dict[str, Any]:
         "tuning": result.tuning,
         "seeds": len(result.records),
         "measure": measure,
-        "mean": found.value,
-        "low": found.low,
-        "high": found.high,
+        "mean": back(found.value),
+        "low": back(found.low),
+        "high": back(found.high),
         "diverged": sum(record.get("status") == "diverged" for record in result.records),
         "failed": sum(record.get("status") == "failed" for record in result.records),
     }

@@ -146,7 +146,7 @@ def test_the_wall_is_where_training_stops(profiles):
     evidence = replace(evidence, results=results)
     parts = {part.says: part.verdict for part in claim.judge(evidence).parts}
     assert parts["lin: training recalls no lag beyond 6"] == "confirmed", parts
-    assert parts["lin: it comes near lag 6"] == "confirmed", parts
+    assert parts["lin: training comes near lag 6"] == "confirmed", parts
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_a_case_without_numbers_leaves_its_change_open(few, profiles):
     lost = replace(evidence.results[name], records=({"status": "diverged"},))
     judged = few.judge(replace(evidence, results={**evidence.results, name: lost}))
     open_ = [part.says for part in judged.parts if part.verdict == "inconclusive"]
-    assert open_ == [f"with layer norm none of {len(GOOD)} verdicts turns around"]
+    assert open_ == [f"with layer norm no verdict turns around, of {len(GOOD)} that are there"]
 
 
 GOOD = {  # errors with which a claim is confirmed; all others are 1
@@ -226,8 +226,8 @@ def test_heads_that_cannot_see_a_memory_are_not_judged(profiles):
     assert reason("1b", "strided") == reason("6a", "strided") == "its heads do not see lag 1"
     assert "skip tokens" in reason("2a", "strided")
     assert "cuts off the tail" in reason("4a", "local")
-    assert reason("5b", "strided") == reason("1a", "strided") == reason("7", "local") == ""
-    assert "tmx" in reason("3b", "t5 encoding")
+    assert reason("5b", "strided") == reason("7", "local") == ""
+    assert "tmx" in reason("6a", "t5 encoding")
 
 
 def test_rankings_are_of_one_task_each(profiles):
@@ -240,19 +240,16 @@ def test_rankings_are_of_one_task_each(profiles):
 
 
 def test_changes_keep_parameters_balanced(profiles):
-    """8: what a switch adds to one arm it adds to the other, within 3 %."""
-    pairs = {"1a": ("1 layer", "3 layers"), "3b": ("dp", "dpf, as many parameters as dp")}
-    pairs["3a"] = pairs["3b"]
+    """8: what a switch adds to one arm of 3a it adds to the other, within 3 %."""
     seen = 0
-    for claim, names in pairs.items():
-        for change in robustness.CHANGES:
-            found = {arm.name: arm for arm in robustness._changed(profiles["full"], claim, change)[0]}
-            if found:
-                channels = 256 if claim in ("1a", "3b") else 1
-                sizes = [pieces.parameter_count(found[name].architecture or {}, channels) for name in names]
-                assert abs(sizes[0] - sizes[1]) <= 0.03 * sizes[0], (claim, change, sizes)
-                seen += 1
-    assert seen > 10
+    for change in robustness.CHANGES:
+        found = {arm.name: arm for arm in robustness._changed(profiles["full"], "3a", change)[0]}
+        if found:
+            equal = found["dp"], found["dpf, as many parameters as dp"]
+            sizes = [pieces.parameter_count(arm.architecture or {}, 1) for arm in equal]
+            assert abs(sizes[0] - sizes[1]) <= 0.03 * sizes[0], (change, sizes)
+            seen += 1
+    assert seen > 3
 
 
 def test_what_lin_heads_can_express_is_reached_in_float32():

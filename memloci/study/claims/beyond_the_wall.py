@@ -46,12 +46,12 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
     return Judgement(
         parts=(
             Part(
-                "compiled: proved below the floor of one layer",
+                f"compiled: {name} is proved below the floor of one lin layer",
                 Estimate(proved, proved, proved),
                 1.0,
                 "decades",
             ),
-            Part("trained: below one layer", effect, MARGIN, "decades"),
+            Part(f"trained: {name} is below one lin layer", effect, MARGIN, "decades"),
         ),
         said=(
             f"At lag {FAR} one layer of lin heads has an error plus one rounding of its mass of at least {floor:.2g} in float32, "

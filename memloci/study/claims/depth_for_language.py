@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from memloci.study.arms import BITS, balanced, parameter_count, series, text
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
-from memloci.study.claims.language import BYTES, MARGIN, if_learned, reader, training
+from memloci.study.claims.language import BYTES, MARGIN, budget, if_learned, reader, training
 from memloci.study.statistics import Part, difference
 
 ALL_HEADS, DEEP, FLAT = 6, 3, 1  # heads of all layers together, and layers
 
 
 def _depths(profile: Profile) -> tuple[int, ...]:
-    return (1, 2, 3, 6) if profile.reading == "full" else (FLAT, DEEP)
+    return profile.pick((FLAT, DEEP), (1, 2, 3, 6))
 
 
 def _name(layers: int) -> str:
@@ -89,6 +89,7 @@ CLAIM = Claim(
     measure=BITS,
     arms=arms,
     judge=judge,
+    budget=budget,
     untried=(
         "other texts: intervals are over seeds, for one text and one part of it held out",
         "other shares of heads and neurons, and widths of the stream",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from memloci.study.arms import BITS, balanced, parameter_count, series, text
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
-from memloci.study.claims.language import BYTES, MARGIN, if_learned, reader, training
+from memloci.study.claims.language import BYTES, MARGIN, budget, if_learned, reader, training
 from memloci.study.statistics import Part, combination, difference
 
 LAYERS, HEADS = 2, 4
@@ -20,7 +20,7 @@ def arms(profile: Profile) -> Sequence[Arm]:
     # Over an infinite past: a constant in place of softmax, which would cancel the query term.
     tmx, dpf = (reader(profile, LAYERS, HEADS, attention=each) for each in ("tmx", "dpf"))
     found = {DP: dp, TMX: tmx, DPF: dpf, DPF_EQUAL: equal}
-    if profile.reading == "full":
+    if profile.name == "full":
         found[TMX_MUL] = reader(profile, LAYERS, HEADS, **softmax, attention="tmx-mul")
     return [
         Arm(name, task, architecture, training(profile), context=name == TMX_MUL)
@@ -65,6 +65,7 @@ CLAIM = Claim(
     measure=BITS,
     arms=arms,
     judge=judge,
+    budget=budget,
     untried=(
         "other texts: intervals are over seeds, for one text and one part of it held out",
         "tmx without any normalisation",

@@ -47,7 +47,7 @@ def size_judge(helps: str, evidence: Evidence, full: Sizes) -> Judgement:
     return Judgement(
         parts=(
             Part(f"{changed[helps]} lower the error", effects[helps], MARGIN, "decades"),
-            Part(f"{changed[other]} do not", effects[other], MARGIN, "decades", "below"),
+            Part(f"{changed[other]} do not lower the error", effects[other], MARGIN, "decades", "below"),
         ),
         said=f"More {helps} lower the error by {decades(effects[helps])}, more {other} by {decades(effects[other])}.",
         panels=(Panel(f"Error against {helps}", axis, "mean square error", tuple(lines), log_x=True),),

@@ -7,7 +7,7 @@ that need not have related any memories, so it says nothing about claims on how 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,12 @@ class Size:
     held_out: int  # sequences
 
 
-SIZES = {
-    "quick": Size(400, length=48, dim=32, held_out=128),
-    "again": Size(1200, length=64, dim=64, held_out=1024),
-    "full": Size(4000, length=64, dim=64, held_out=1024),
-}
+QUICK = Size(400, length=48, dim=32, held_out=128)
+FULL = Size(3000, length=64, dim=64, held_out=1024)
 
 
 def training(profile: Profile) -> dict[str, Any]:
-    size = SIZES[profile.reading]
+    size = profile.pick(QUICK, FULL)
     every = max(100, size.steps // 8)
     return {
         "steps": size.steps,
@@ -53,9 +50,14 @@ def training(profile: Profile) -> dict[str, Any]:
 
 def reader(profile: Profile, layers: int, heads: int, **switches: Any) -> dict[str, Any]:
     """A model of text; its FFNs have half as many neurons again as the stream is wide."""
-    dim = SIZES[profile.reading].dim
+    dim = profile.pick(QUICK, FULL).dim
     sizes = {"layers": layers, "dim": dim, "key_dim": dim // 4, "value_dim": dim // 4}
     return model(heads, dim + dim // 2, **{**sizes, **switches})
+
+
+def budget(profile: Profile) -> Profile:
+    """A run on text takes as long as ten others: fewer rates at first, which may still lead to those beyond."""
+    return profile.pick(profile, replace(profile, pilots=1, rates=(1e-3, 3e-3, 1e-2)))
 
 
 @lru_cache(maxsize=4)

@@ -47,7 +47,7 @@ def judge(evidence: Evidence) -> Judgement:
                 "lag",
                 "below",
             ),
-            Part(f"{encoding}: it comes near lag {wall}", stop, wall - NEAR, "lag"),
+            Part(f"{encoding}: training comes near lag {wall}", stop, wall - NEAR, "lag"),
         ]
         trained = [(lag, _name(encoding, lag)) for lag in _lags(evidence.profile)]
         built = {lag: _built(encoding, lag) for lag in floors if lag <= wall}

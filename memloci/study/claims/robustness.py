@@ -36,7 +36,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "rotary encoding": {"encoding": "rope"},
 }
 YARDSTICKS = ("5a", "6b")  # these compare with what is proved or computed of the plain model
-JUDGED = tuple(name for name in CLAIMS if name not in ("8", *YARDSTICKS))
+TEXT = ("1a", "3b")  # of which models of these sizes learn too little to have a verdict
+JUDGED = tuple(name for name in CLAIMS if name not in ("8", *YARDSTICKS, *TEXT))
 # With another encoding these would be other claims: encodings are what they compare, or what makes a memory simple or complex.
 ABOUT_ENCODINGS = ("2a", "2b", "4a", "4b", "5b", "5c", "9")
 ABOUT_TAILS = ("4a", "9")  # that a window cuts off
@@ -65,10 +66,10 @@ def _cases(profile: Profile) -> list[tuple[str, str]]:
 
 
 def _small(profile: Profile) -> Profile:
-    """So many cases have the quick profile's sizes, and shorter grids of rates: tuned to a few hours for all."""
+    """So many cases have the quick profile's sizes, and shorter grids of rates: tuned to half an hour for all."""
     if profile.name == "quick":
         return profile
-    return replace(profile, name="quick", pilots=1, rates=(3e-3, 1e-2, 3e-2), reading="again")
+    return replace(profile, name="quick", pilots=1, rates=(3e-3, 1e-2, 3e-2))
 
 
 @lru_cache(maxsize=256)
@@ -100,7 +101,7 @@ def _another(claim: str, switches: Mapping[str, Any]) -> str:
 
 def _unseen(arm: Arm, switches: Mapping[str, Any]) -> str:
     """Why heads that see some lags only cannot hold the task, whatever they learn."""
-    if not switches.keys() & {"stride", "window"} or arm.task["kind"] == "text":
+    if not switches.keys() & {"stride", "window"}:
         return ""
     stride, window = switches.get("stride", 1), switches.get("window", math.inf)
     record = arm.run(1e-3, 0).record
@@ -171,7 +172,13 @@ def _part(found: Mapping[tuple[str, str], Again], change: str) -> Part:
     open_ = sum(again == "inconclusive" for _, again in pairs)
     open_ += sum((claim, change) not in found for claim in JUDGED)  # not run
     effect = Estimate(turned, turned, turned + open_) if pairs else NOTHING
-    return Part(f"with {change} none of {len(pairs)} verdicts turns around", effect, 0.5, "verdicts", "below")
+    return Part(
+        f"with {change} no verdict turns around, of {len(pairs)} that are there",
+        effect,
+        0.5,
+        "verdicts",
+        "below",
+    )
 
 
 def _cell(again: Again | None) -> Case:
@@ -225,8 +232,8 @@ CLAIM = Claim(
         "The arms of the other claims are trained again with one switch changed in all of them: layer norm, a window of 16 "
         "tokens, every second token only, log, t5 and rotary encodings (quick: 2b with layer norm and with a window). t5 and rotary "
         "biases have no sum over an infinite past, so softmax takes its place; with a window slopes are trained as they are and not by "
-        "their logarithm; norms add 5 % of parameters to the eight layers of 5b. Models have the quick profile's sizes, those of text more. Cases that would be other claims, or whose heads cannot "
-        "see what is to be recalled, are left out: strided attention is judged on text and even lags. Each claim is judged by its "
+        "their logarithm; norms add 5 % of parameters to the eight layers of 5b. Models have the quick profile's sizes. Cases that would be other claims, or whose heads cannot "
+        "see what is to be recalled, are left out: strided attention is judged on even lags. Each claim is judged by its "
         "own rule with the change and with none; all together share the 5 %. A verdict that turns around refutes the claim; that "
         "none does is confirmed only if no case is open."
     ),
@@ -236,6 +243,7 @@ CLAIM = Claim(
     budget=_small,
     untried=(
         "5a and 6b, whose yardsticks are proved or computed of the plain model",
+        "1a and 3b: on text, models of these sizes learn too little to have a verdict to lose",
         "root mean square norm, sinusoidal and learned positions",
         "two changes at once",
     ),
