@@ -618,7 +618,7 @@ def study(
         progress("writing the pages", 1.0)
         written = pages.write(out, findings)
     if readme is not None:
-        pages.update_readme(readme, written)
+        pages.update_readme(readme, findings)
     if as_json:
         _print_json([finding.to_dict() for finding in findings])
     else:

@@ -44,7 +44,7 @@ RULE = """<p>A claim has parts. Each part says that an effect is above, or below
 the seeds that judge were run.</p>
 <ul>
 <li><strong>Confirmed</strong>: the whole interval of every part is on the side that the claim says.</li>
-<li><strong>Refuted</strong>: the whole interval of some part is on the other side.</li>
+<li><strong>Refuted</strong>: the whole interval of some part is on the other side. An effect as large as the margin is ruled out; a smaller one may be there.</li>
 <li><strong>Inconclusive</strong>: neither. An interval holds its margin, or an arm has no numbers.</li>
 </ul>
 <p>Intervals are over seeds that no setting was tuned on. The parts of a claim share its 5 %, so each interval is the

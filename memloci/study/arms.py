@@ -62,11 +62,18 @@ def in_heads(H: int) -> str:
     return "1 head" if H == 1 else f"{H} heads"
 
 
-def decades(effect: Estimate) -> str:
-    """A gain in words: 2 decades are a factor of 100."""
+def factor(effect: Estimate) -> str:
+    """A gain as a number: 2 decades are 100."""
+    return "no number" if effect.value is None else f"{10**effect.value:.3g}"
+
+
+def changed(effect: Estimate) -> str:
+    """A gain in words, behind a subject in the plural."""
     if effect.value is None:
-        return "no number"
-    return f"a factor of {10**effect.value:.3g}"
+        return "have no number to compare"
+    return (
+        f"{'lower' if effect.value >= 0 else 'raise'} the error by a factor of {10 ** abs(effect.value):.3g}"
+    )
 
 
 def balanced(architecture: dict[str, Any], channels: int, parameters: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Profile:
     pilots: int
     rates: tuple[float, ...]
     wider: int = 0  # times that a grid of rates is made longer where its best one is at an end
-    text: str | None = None  # a user's own file for the claims about language
+    text: str | None = None  # the file of the claims about language
 
     def pick(self, quick: Any, full: Any) -> Any:
         return quick if self.name == "quick" else full
@@ -52,7 +52,7 @@ class Arm:
     task: dict[str, Any]
     architecture: dict[str, Any] | None
     training: dict[str, Any] = field(default_factory=dict)
-    context: bool = False  # shown beside the claim; no part depends on it
+    context: bool = False  # shown beside the claim; no part depends on it, and 8 and 9 leave it out
 
     def run(self, rate: float, seed: int) -> Run:
         settings = {**self.training, "rate": rate, "seed": seed}
@@ -221,6 +221,11 @@ class Finding:
     @cached_property
     def verdict(self) -> Verdict:
         return overall(self.parts)
+
+    @property
+    def settings(self) -> str:
+        """What the command has beside the claim: profile, seed and text."""
+        return self.command.replace(f" study {self.id} ", " study ", 1)
 
     @property
     def effect(self) -> Part:

@@ -1,8 +1,9 @@
-"""What was computed before, kept under a hash of all that it depends on: its settings, and memloci's own source."""
+"""What was computed before, kept under a hash of all that it depends on: its settings, memloci's own source, and the libraries below."""
 
 import hashlib
 import json
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,26 @@ def fingerprint(settings: Any) -> str:
 
 @lru_cache(maxsize=1)
 def _source() -> str:
-    code = hashlib.sha256()
+    """memloci's own, and the versions of what it computes with."""
+    code = hashlib.sha256(
+        repr([version(name) for name in ("jax", "numpy", "scipy", "python-flint")]).encode()
+    )
     for file in sorted(PACKAGE.rglob("*.py")):
         code.update(file.read_bytes())
     return code.hexdigest()
 
 
-def read(path: Path, name: str) -> Any:
-    """What was kept under this fingerprint; None if it is not there, or not ours: then it is made anew."""
+def read(path: Path, name: str | None = None) -> Any:
+    """What was kept under this fingerprint, or at least by this source; None if it is not there, or not ours: then it is made
+    anew."""
     try:
         content = json.loads(path.read_bytes())
-        return content["content"] if content["fingerprint"] == name else None
+        same = content["source"] == _source() and name in (None, content["fingerprint"])
+        return content["content"] if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def write(path: Path, name: str, content: Any) -> None:
-    text = json.dumps({"fingerprint": name, "content": content}, indent=1) + "\n"
+    text = json.dumps({"fingerprint": name, "source": _source(), "content": content}, indent=1) + "\n"
     replace_together(path.parent, {path.name: text.encode()})

@@ -1,7 +1,8 @@
 """Findings to files: a page each, the index, the table in the README.
 
 The index has every claim whose finding is kept in the directory, with those that were just made in place of older ones, so
-claims can be studied one at a time.
+claims can be studied one at a time. Findings of another source, seed or text are left out: their claims are studied anew when
+asked for.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import Any
 from memloci import __version__
 from memloci.errors import BadInput
 from memloci.model.files import replace_together
+from memloci.study import kept
 from memloci.study.claim import Finding, finding_from_dict
 from memloci.study.claims import CLAIMS
 from memloci.study.run import FINDINGS
@@ -39,12 +41,9 @@ def _all(out: Path, findings: Sequence[Finding]) -> list[Finding]:
     profile = findings[0].profile
     found = {finding.id: finding for finding in findings}
     for name in CLAIMS:
-        path = out / FINDINGS / f"{name}-{profile}.json"
-        if name not in found and path.exists():
-            try:
-                found[name] = finding_from_dict(json.loads(path.read_bytes())["content"])
-            except (ValueError, KeyError, TypeError):
-                continue  # another version wrote it: its claim is studied anew when asked for
+        older = kept.read(out / FINDINGS / f"{name}-{profile}.json") if name not in found else None
+        if older is not None and (finding := finding_from_dict(older)).settings == findings[0].settings:
+            found[name] = finding
     return [found[name] for name in CLAIMS if name in found]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from memloci.errors import BadInput
 from memloci.model.files import replace_together
 from memloci.study import kept
-from memloci.study.arms import BITS
+from memloci.study.arms import BITS, MEAN_SQUARE, SUP
 from memloci.study.claim import (
     FULL,
     JUDGING,
@@ -34,12 +34,14 @@ from memloci.study.claim import (
 )
 from memloci.study.claims import CLAIMS, load_claim
 from memloci.study.statistics import mean
-from memloci.study.tuned_runs import tuned_runs
+from memloci.study.tuned_runs import seconds_of, tuned_runs
 from memloci.sweeps.store import Store
 
 PROFILES = {profile.name: profile for profile in (QUICK, FULL)}
 STORE, FINDINGS, CORPUS = "runs.sqlite", "findings", "corpus.txt"
-MOST_SEED = PILOT - JUDGING - 1000  # beyond, seeds that judge would be those that tune
+APART = 100  # seeds of one study and the next; none has as many
+MOST_SEED = (PILOT - JUDGING) // APART - 1  # beyond, seeds that judge would be those that tune
+LEAST_TEXT = 4096  # bytes, a tenth of which is held out
 CORPUS_BYTES = 2_000_000  # of the standard library; tuned: more than any profile reads twice
 
 
@@ -58,7 +60,7 @@ def study(
 ) -> list[Finding]:
     """The findings of these claims ("all" for every one), in the order of the list of claims.
 
-    `seed` moves all seeds, those that tune and those that judge: a study of its own.
+    `seed` moves all seeds, those that tune and those that judge, to others: a study of its own.
     """
     claims = chosen(names)
     if profile not in PROFILES:
@@ -67,6 +69,8 @@ def study(
         raise BadInput(f"seed: must be from 0 to {MOST_SEED:,}, found {seed}")
     if text is not None and not Path(text).is_file():
         raise BadInput(f"text: {text} is no file")
+    if text is not None and (size := Path(text).stat().st_size) < LEAST_TEXT:
+        raise BadInput(f"text: needs at least {LEAST_TEXT:,} bytes, found {size:,} in {text}")
     place = Path(out)
     store = Path(store or place / STORE)
     settings = replace(PROFILES[profile], text=str(text or _corpus(place)))
@@ -108,9 +112,9 @@ def _trained(
             [replace(arm, name=f"{of}/{name}") for (of, name), arm in arms.items() if of in names],
             name=f"study-{settings.name}",
             store=store,
-            seeds=range(JUDGING + seed, JUDGING + seed + budget.seeds),
+            seeds=range(JUDGING + APART * seed, JUDGING + APART * seed + budget.seeds),
             rates=budget.rates,
-            pilots=range(PILOT + seed, PILOT + seed + budget.pilots),
+            pilots=range(PILOT + APART * seed, PILOT + APART * seed + budget.pilots),
             wider=budget.wider,
             progress=lambda text, done, first=first, span=span: progress(text, first + span * done),
             **where,
@@ -154,9 +158,6 @@ def _find(
     began = time.process_time()
     judged = claim.judge(Evidence(profile, results, weights, progress))
     computed = time.process_time() - began
-    trained = sum(
-        {result.keys: result.seconds for result in results.values()}.values()
-    )  # arms may share runs
     finding = Finding(
         id=claim.id,
         title=claim.title,
@@ -170,9 +171,9 @@ def _find(
         said=judged.said,
         panels=judged.panels,
         arms=_rows(results, claim.measure),
-        notes=(*judged.notes, *_warnings(results.values())),
+        notes=(*judged.notes, *_warnings(results.values(), claim.measure)),
         untried=claim.untried,
-        seconds=round(computed + trained, 1),
+        seconds=round(computed + seconds_of(results.values()), 1),
         command=command,
         grid=judged.grid,
     )
@@ -181,11 +182,9 @@ def _find(
 
 
 def _fingerprint(claim: Claim, profile: Profile, results: Mapping[str, Result]) -> str:
-    """Of all that a finding depends on beside the code: runs and profile."""
-    keys = {
-        name: [*result.keys, *(str(r.get("status")) for r in result.records)]
-        for name, result in results.items()
-    }
+    """Of all that a finding depends on beside the code: runs with their numbers, and profile."""
+    seen = lambda record: [str(record.get(name)) for name in ("status", MEAN_SQUARE, SUP, BITS)]
+    keys = {name: [*result.keys, *map(seen, result.records)] for name, result in results.items()}
     return kept.fingerprint([claim.id, profile.name, profile.seeds, profile.rates, keys])
 
 
@@ -229,7 +228,7 @@ def _at_edge(result: Result) -> bool:
     return result.rate in (min(rates), max(rates))
 
 
-def _warnings(results: Iterable[Result]) -> list[str]:
+def _warnings(results: Iterable[Result], measure: str) -> list[str]:
     """What a referee would ask."""
     found = []
     results = list(results)
@@ -239,10 +238,11 @@ def _warnings(results: Iterable[Result]) -> list[str]:
             f"the best rate is at the end of the grid for {', '.join(edge)}; a wider one might do better"
         )
     for result in results:
-        lost = sum(record.get("status") != "done" for record in result.records)
+        lost = [record for record in result.records if record.get(measure) is None]
         if lost:
+            why = next((f" ({record['error']})" for record in lost if record.get("error")), "")
             found.append(
-                f"{result.arm.name}: {lost} of {len(result.records)} runs have no result, so it has no interval"
+                f"{result.arm.name}: {len(lost)} of {len(result.records)} runs have no result{why}, so it has no interval"
             )
     return found
 

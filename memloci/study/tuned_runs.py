@@ -76,9 +76,14 @@ def tuned_runs(
             tuning[arm.name],
             tuple(_record(seen, run) for run in runs[arm.name]),
             tuple(run.key for run in runs[arm.name]),
-            sum((seen.get(run.key) or {}).get("cost") or 0.0 for run in own),
+            sum(_seconds(seen, run) for run in own),
         )
-    return results, sum({result.keys: result.seconds for result in results.values()}.values())
+    return results, seconds_of(results.values())
+
+
+def seconds_of(results: Iterable[Result]) -> float:
+    """Of all their runs; arms may share some."""
+    return sum({result.keys: result.seconds for result in results}.values())
 
 
 def _trials(arm: Arm, rate: float, pilots: Sequence[int]) -> list[Run]:
@@ -108,6 +113,12 @@ def _rate(half_decades: int) -> float:
 def _record(seen: Mapping[str, Any], run: Run) -> dict[str, Any]:
     row = seen.get(run.key) or {}
     return row.get("record") or {"status": "failed", "error": row.get("error")}
+
+
+def _seconds(seen: Mapping[str, Any], run: Run) -> float:
+    """A run that was stopped and went on has no cost of its own; its record knows the time of its steps."""
+    cost = (seen.get(run.key) or {}).get("cost")
+    return _record(seen, run).get("seconds") or 0.0 if cost is None else cost
 
 
 def _median_loss(seen: Mapping[str, Any], runs: Sequence[Run]) -> float | None:

@@ -19,7 +19,8 @@ from memloci.specs import Spec, shorten
 from memloci.tasks.base import Task
 from memloci.tasks.load import task_from_dict
 
-# Raised when the same settings give other numbers than before: stored runs of an older one are not reused.
+# Raised when the same settings give other numbers than before, as when compiled or fitted starts change: stored runs of an
+# older one are not reused.
 NUMERICS = 2
 
 MAX_TOKENS = 2**26  # of a batch, or of a fixed data set; tuned

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from memloci.study.arms import MEAN_SQUARE, decades, fixed, gain, model, series
+from memloci.study.arms import MEAN_SQUARE, factor, fixed, gain, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Estimate, Part
 
@@ -56,8 +56,8 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
         said=(
             f"At lag {FAR} one layer of lin heads has an error plus one rounding of its mass of at least {floor:.2g} in float32, "
             f"and {name} compiled is proved within {E:.1e}. Trained, {name} has the mean square error of one lin layer "
-            f"divided by {decades(effect)}.{_kept(evidence)}"
-        ).replace("divided by a factor of", "divided by"),
+            f"divided by {factor(effect)}.{_kept(evidence)}"
+        ),
         panels=(
             Panel(f"Trained, lag {FAR}", "", "mean square error", (dots,)),
             Panel(

@@ -43,7 +43,7 @@ def judge(evidence: Evidence) -> Judgement:
     deep, flat = evidence[_name(DEEP)], evidence[_name(FLAT)]
     depths = _depths(evidence.profile)
     effect = difference(flat.values(BITS), deep.values(BITS), evidence.level(1))
-    (effect,), learned = if_learned(evidence, [_name(L) for L in depths], [effect])
+    (effect,), learned = if_learned(evidence, [_name(FLAT), _name(DEEP)], [effect])
     sizes = (
         f"{deep.parameters:,} against {flat.parameters:,} parameters"
         if deep.parameters and flat.parameters
@@ -61,7 +61,7 @@ def judge(evidence: Evidence) -> Judgement:
             ),
         ),
         said=f"At {sizes}, {_name(FLAT)} needs {said} more than {_name(DEEP)}.",
-        notes=(learned,),
+        notes=learned,
         panels=(
             Panel(
                 f"Bits per byte of held-out text, {ALL_HEADS} heads in all",
@@ -81,7 +81,7 @@ CLAIM = Claim(
     statement="Where memories depend on each other, as in language, layers help more than heads at equal parameters.",
     source="arXiv 2402.00522, insight 1",
     design=(
-        f"Next-byte prediction of Python's standard library, or of a file of your own. {ALL_HEADS} heads are in {DEEP} layers or in "
+        f"Next-byte prediction of the source of Python's standard library (its first 2 MB), or of a file of your own. {ALL_HEADS} heads are in {DEEP} layers or in "
         f"one (full: also in 2 and in 6), whose FFN width brings the parameters within 3 % of each other. The claim fails if the flat model needs fewer bits, or "
         f"not at least {MARGIN} more. It stays open while no arm beats a table of two bytes, which knows one memory and "
         "relates none."

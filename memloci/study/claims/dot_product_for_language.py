@@ -46,7 +46,7 @@ def judge(evidence: Evidence) -> Judgement:
             f"dpf needs {told(need)} bits per byte more than dp; dpf + dp - 2 tmx is {told(close)} (positive: tmx is below "
             f"the middle of the two). Parameters: {sizes}."
         ),
-        notes=(learned,),
+        notes=learned,
         panels=(Panel("Bits per byte of held-out text", "", "bits per byte", (dots,), log_y=False),),
     )
 

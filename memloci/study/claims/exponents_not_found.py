@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from memloci.study.arms import MEAN_SQUARE, decades, essential, gain, model, series
+from memloci.study.arms import MEAN_SQUARE, changed, essential, factor, gain, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Part, combination, difference
 
@@ -67,8 +67,7 @@ def judge(evidence: Evidence) -> Judgement:
         ),
         said=(
             f"{HEADS} lin heads can hold {KERNEL} with a mean square error of {least:.0e} on these sequences. Trained from ALiBi's "
-            f"slopes they stay above it by {decades(missed)}. The best exponents as a start lower the error by "
-            f"{decades(helped)}.{_with_log(evidence)}"
+            f"slopes they have {factor(missed)} times that. The best exponents as a start {changed(helped)}.{_with_log(evidence)}"
         ),
         panels=(Panel(f"{HEADS} lin heads on {KERNEL}", "", "mean square error", (dots, yardstick)),),
         notes=(
@@ -114,7 +113,8 @@ CLAIM = Claim(
     source="ours",
     design=(
         f"{HEADS} lin heads without FFN learn {KERNEL}, from ALiBi's slopes and from the best exponents; all weights are trained in "
-        "both. The yardstick is what heads can express on these sequences, by least squares for coefficients and exponents. The "
+        "both. The yardstick is what heads can express on these sequences, by least squares for coefficients and exponents, or "
+        f"{LEAST:.0e} where that is more, which is about what float32 resolves. The "
         "claim fails if training comes within a factor of 3 of it, or if the exponents close less than half of the gap, counted in "
         "decades: then it is not the exponents that training misses. Log heads are trained beside it, one of which holds the kernel."
     ),

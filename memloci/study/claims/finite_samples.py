@@ -4,7 +4,18 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from memloci.study.arms import MEAN_SQUARE, PAYLOAD, SIGNS, adaptive, decades, fixed, gain, model, series
+from memloci.study.arms import (
+    MEAN_SQUARE,
+    PAYLOAD,
+    SIGNS,
+    adaptive,
+    changed,
+    factor,
+    fixed,
+    gain,
+    model,
+    series,
+)
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Part, combination
 
@@ -67,10 +78,9 @@ def judge(evidence: Evidence) -> Judgement:
             ),
         ),
         said=(
-            f"{MANY} sequences in place of {FEW} lower the error by {decades(gains['fixed'])} (fixed) and "
-            f"{decades(gains['adaptive'])} (adaptive). What {MANY} sequences in place of fresh ones cost the fixed lag, adaptive "
-            f"lags pay times {decades(harder)}."
-        ).replace("times a factor of", "times"),
+            f"{MANY} sequences in place of {FEW} {changed(gains['fixed'])} (fixed) and {changed(gains['adaptive'])} (adaptive). "
+            f"What {MANY} sequences in place of fresh ones cost the fixed lag, adaptive lags pay times {factor(harder)}."
+        ),
         panels=(
             Panel(
                 "Error against the number of sequences",
@@ -87,11 +97,12 @@ def judge(evidence: Evidence) -> Judgement:
 CLAIM = Claim(
     id="7",
     title="Finite samples: adaptive lags need more of them",
-    statement="The error falls with the number of training sequences, and adaptive lags need more of them than fixed ones.",
+    statement="The error falls with the number of training sequences, and too few of them cost adaptive lags at least twice what they cost fixed ones.",
     source="ours",
     design=(
         "One dp layer of 8 heads and 64 neurons learns to return a number at lag 2, or at the lag 1 or 2 that a sign chooses; "
-        "both tasks have the same channels, architecture and steps, and fixed data sets. Fresh sequences at every step tell how hard "
+        "both tasks have the same channels, architecture and steps, and fixed data sets; a batch is 64 sequences, or all where there are "
+        "fewer. Fresh sequences at every step tell how hard "
         f"each task is anyway; what {MANY} sequences cost is compared above that. The claim fails if data does not help by a factor "
         "of 2, or if adaptive lags do not pay twice what the fixed one pays."
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memloci.study.arms import decades, gain, in_heads, model, series
+from memloci.study.arms import changed, gain, in_heads, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Part
 
@@ -33,7 +33,7 @@ def size_judge(helps: str, evidence: Evidence, full: Sizes) -> Judgement:
         "heads": gain(evidence, base, _name(MANY_HEADS, NARROW), level),
         "neurons": gain(evidence, base, _name(FEW_HEADS, WIDE), level),
     }
-    changed = {
+    growth = {
         "heads": f"{MANY_HEADS} heads in place of {FEW_HEADS}",
         "neurons": f"{WIDE} neurons in place of {NARROW}",
     }
@@ -46,9 +46,9 @@ def size_judge(helps: str, evidence: Evidence, full: Sizes) -> Judgement:
     axis = {"heads": "heads H", "neurons": "FFN width m"}[helps]
     return Judgement(
         parts=(
-            Part(f"{changed[helps]} lower the error", effects[helps], MARGIN, "decades"),
-            Part(f"{changed[other]} do not lower the error", effects[other], MARGIN, "decades", "below"),
+            Part(f"{growth[helps]} lower the error", effects[helps], MARGIN, "decades"),
+            Part(f"{growth[other]} do not lower the error", effects[other], MARGIN, "decades", "below"),
         ),
-        said=f"More {helps} lower the error by {decades(effects[helps])}, more {other} by {decades(effects[other])}.",
+        said=f"More {helps} {changed(effects[helps])}, more {other} {changed(effects[other])}.",
         panels=(Panel(f"Error against {helps}", axis, "mean square error", tuple(lines), log_x=True),),
     )

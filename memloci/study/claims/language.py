@@ -1,10 +1,12 @@
 """What 1a and 3b share: text, and when a model has learned enough of it to be judged.
 
 A table of how often a byte follows two others knows the present and one past token. A model that predicts no better than
-that need not have related any memories, so it says nothing about claims on how memories relate.
+that need not have related any memories, so it says nothing about claims on how memories relate. The table is scored on all
+that is held out; models on windows of it, at whose beginning they know less: that is against the models.
 """
 
 import math
+import platform
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memloci.study.arms import BITS, model
+from memloci.study.arms import BITS, model, text
 from memloci.study.claim import Evidence, Profile
 from memloci.study.statistics import Estimate, mean
 
@@ -81,17 +83,20 @@ def table_bits(path: str) -> float:
 
 def if_learned(
     evidence: Evidence, names: Sequence[str], effects: Sequence[Estimate]
-) -> tuple[list[Estimate], str]:
-    """The effects, without intervals where no arm is better than the table; and a sentence that says so."""
-    table = table_bits(evidence.profile.text or "")
+) -> tuple[list[Estimate], tuple[str, ...]]:
+    """The effects, without intervals where no arm is better than the table; and notes that say so, and of which text."""
+    path = evidence.profile.text or ""
+    table, found = table_bits(path), text(path)
+    which = (
+        f"The text has {Path(path).stat().st_size:,} bytes, sha256 {found['sha256']}; without --text it is the start of the standard "
+        f"library of the Python that runs, here {platform.python_version()}."
+    )
     best = min((mean(evidence[name].values(BITS)).value or math.inf for name in names), default=math.inf)
     if best < table:
-        return list(
-            effects
-        ), f"The best arm needs {best:.2f} bits per byte, a table of {ORDER} bytes {table:.2f}."
-    open_ = [Estimate(effect.value, None, None) for effect in effects]
-    short = (
+        told = f"The best arm needs {best:.2f} bits per byte, a table of {ORDER} bytes {table:.2f}."
+        return list(effects), (told, which)
+    told = (
         f"No arm with a number for every seed needs fewer bits per byte than a table of {ORDER} bytes ({table:.2f}): too "
         "little is learned to judge."
     )
-    return open_, short
+    return [Estimate(effect.value, None, None) for effect in effects], (told, which)

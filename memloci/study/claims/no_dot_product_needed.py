@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from memloci.study.arms import MEAN_SQUARE, balanced, decades, gain, model, parameter_count, series
+from memloci.study.arms import MEAN_SQUARE, balanced, factor, gain, model, parameter_count, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
-from memloci.study.claims.boolean import NEAR, boolean, training
+from memloci.study.claims.boolean import NEAR, SOLVED, boolean, training
 from memloci.study.statistics import Part
 
 MARGIN = 0.3  # decades
@@ -31,10 +31,11 @@ def judge(evidence: Evidence) -> Judgement:
                 "dp is no better than dpf of as many heads and neurons", smaller, MARGIN, "decades", "below"
             ),
         ),
-        said=f"The error of dpf is that of dp times {decades(same)}, at equal parameters.".replace(
-            "a factor of ", ""
+        said=f"The error of dpf is that of dp times {factor(same)}, at equal parameters.",
+        panels=(
+            Panel("A sparse Boolean function", "", "mean square error", (dots,), marks=(("solved", SOLVED),)),
         ),
-        panels=(Panel("A sparse Boolean function", "", "mean square error", (dots,)),),
+        notes=("The parts do not ask whether any of them solves it; the figure shows it.",),
     )
 
 

@@ -7,7 +7,7 @@ lags that float32 can reach.
 import math
 from collections.abc import Sequence
 
-from memloci.study.arms import MEAN_SQUARE, decades, gain, model, series
+from memloci.study.arms import MEAN_SQUARE, changed, gain, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.claims.boolean import FAR, NEAR, SOLVED, boolean, training
 from memloci.study.statistics import Part, combination
@@ -48,7 +48,7 @@ def judge(evidence: Evidence) -> Judgement:
             Part("1 head and 8 neurons are worse", enough, MARGIN, "decades"),
         ),
         said=(
-            f"At lags {list(NEAR)} more heads and neurons lower the error by {decades(enough)}."
+            f"At lags {list(NEAR)} more heads and neurons {changed(enough)}."
             f"{_beside(evidence, level) if DEEP in evidence and BEYOND in evidence else ''}"
         ),
         panels=(
@@ -67,7 +67,7 @@ def _beside(evidence: Evidence, level: float) -> str:
     deeper, beyond = gain(evidence, LARGE, DEEP, level), evidence[BEYOND].values(MEAN_SQUARE)
     far = f"{sum(beyond) / len(beyond):.2g}" if beyond else "no number"
     return (
-        f" Three layers of the same size lower it by {decades(deeper)} more. At lags {list(FAR)}, beyond the precision "
+        f" Three layers of the same size {changed(deeper)} once more. At lags {list(FAR)}, beyond the precision "
         f"wall, one layer leaves {far} of a variance of 1."
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memloci.study.arms import MEAN_SQUARE, decades, essential, gain, model, series
+from memloci.study.arms import MEAN_SQUARE, essential, factor, gain, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Part
 
@@ -43,7 +43,7 @@ def judge(evidence: Evidence) -> Judgement:
     rough = gain(evidence, ROUGH, SMOOTH, level)
     high = gain(evidence, _dimension(last), SMOOTH, level)
     beside = (
-        f" A kink, which two neurons hold, changes it by {decades(gain(evidence, KINK, SMOOTH, level))}."
+        f" With a kink, which two neurons hold, it is multiplied by {factor(gain(evidence, KINK, SMOOTH, level))}."
         if KINK in evidence
         else ""
     )
@@ -52,7 +52,7 @@ def judge(evidence: Evidence) -> Judgement:
             Part("a target with a cusp is harder than a smooth one", rough, MARGIN, "decades"),
             Part(f"{last} variables are harder than one", high, MARGIN, "decades"),
         ),
-        said=f"A cusp raises the error by {decades(rough)}, {last} variables in place of one by {decades(high)}.{beside}",
+        said=f"A cusp multiplies the error by {factor(rough)}, {last} variables in place of one by {factor(high)}.{beside}",
         panels=(
             Panel(
                 "The same model on targets of one kind",
@@ -73,7 +73,7 @@ CLAIM = Claim(
         f"One layer of 4 heads and {WIDTH} neurons learns products of waves, cos(pi u), of 1 to 4 remembered variables, and "
         "2 sqrt(|u|) - 1, as high as the wave, whose slope is unbounded at 0: no finite ReLU network holds it, nor the wave. The claim "
         "fails if the cusp is not harder by a factor of 2, or dimension does not matter as much. Errors are not divided by the "
-        "variance, which halves with every variable: that favours many variables, against the claim. Beside it is 2 |u| - 1, "
+        "variance, which falls with every variable: that favours many variables, against the claim. Beside it is 2 |u| - 1, "
         "as rough in theory, and piecewise linear as the network is."
     ),
     measure=MEAN_SQUARE,

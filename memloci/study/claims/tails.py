@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from memloci.study.arms import MEAN_SQUARE, SUP, decades, essential, gain, in_heads, model, series
+from memloci.study.arms import MEAN_SQUARE, SUP, essential, factor, gain, in_heads, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Estimate, Part
 
@@ -69,8 +69,8 @@ def tail_judge(kernel: str, other: str, right: str, wrong: str, evidence: Eviden
 
 
 def _told(right: str, wrong: str, effects: Mapping[int, Estimate]) -> str:
-    each = "; ".join(f"{decades(effect)} with {in_heads(H)}" for H, effect in effects.items())
-    return f"the error of {wrong} heads is that of {right} heads times {each}".replace("a factor of ", "")
+    each = "; ".join(f"{factor(effect)} with {in_heads(H)}" for H, effect in effects.items())
+    return f"the error of {wrong} heads is that of {right} heads times {each}"
 
 
 def _panel(
