@@ -20,7 +20,7 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from memloci import pipeline
-from memloci.report.numbers import number
+from memloci.numbers import number
 from memloci.report.write import Entry, index_html
 from memloci.tasks.load import load_task
 

@@ -309,7 +309,7 @@ def sums(demand: AdaptiveDemand, rpe: str, attention: str, heads_each: int | Non
     worst = max(found.values(), key=lambda one: one.paid)
     H = max(map(len, heads))
     why = (
-        f"{demand.count(len(heads))}; {H} heads, mass {worst.mass:.2g}: l1 error {worst.error:.2g} in exact "
+        f"{demand.count(len(heads))}; {H} head{'s' if H > 1 else ''}, mass {worst.mass:.2g}: l1 error {worst.error:.2g} in exact "
         f"arithmetic, {worst.bits} bits"
     )
     return Wiring(

@@ -40,6 +40,7 @@ from memloci.tasks.base import Task
 from memloci.tasks.fixed import Fixed
 
 ROUTES: dict[str, RpeName] = {"one-layer-lin": "lin", "one-layer-log": "log"}
+FARTHEST_FACTOR = 70_000  # lags: e^700 is still a float
 HEADS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 FARTHEST = 12  # tuned: beyond, the programs take longer than a reader waits
 EXACT = 4.0  # tuned: an error of this many roundoffs of the mass comes from rounding the weights alone
@@ -223,9 +224,10 @@ def measured(
 def _paper(task: Task) -> PaperRates:
     if not isinstance(task, Fixed):
         return PaperRates(None)
-    return PaperRates(
-        {"lin": sum(math.exp(0.01 * t) for t in task.lags), "log": sum(float(t) ** 1.01 for t in task.lags)}
-    )
+    found = {"log": sum(float(t) ** 1.01 for t in task.lags)}
+    if max(task.lags, default=0) < FARTHEST_FACTOR:  # beyond, the factor of lin is no float
+        found = {"lin": sum(math.exp(0.01 * t) for t in task.lags), **found}
+    return PaperRates(found)
 
 
 # -- heads and mass ---------------------------------------------------------------------------------------

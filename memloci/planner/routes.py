@@ -55,12 +55,14 @@ class Demand:
 
     @property
     def lags(self) -> tuple[int, ...]:
-        """The distinct lags, rising; refused when a memory is a kernel."""
+        """The distinct lags, rising; refused when a memory is a kernel, or there is none."""
         lags = set()
         for _, _, target in self.memories:
             if not isinstance(target, SingleLag):
                 raise Obstacle(f"it recalls single lags, and {target.label} spreads over all of them")
             lags.add(target.lag)
+        if not lags:
+            raise Obstacle("nothing is recalled")
         return tuple(sorted(lags))
 
     @property

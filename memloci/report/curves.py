@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
+from memloci.numbers import number
 from memloci.observer.lags import HeadLags, Influence
 from memloci.observer.probes import target_kernels
 from memloci.report.drawing import (
@@ -31,7 +32,6 @@ from memloci.report.drawing import (
     plain_text,
     svg_of,
 )
-from memloci.report.numbers import number
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from memloci.numbers import number
 from memloci.report.drawing import GREEN, INK, LEFT, RED, RIGHT, SOFT, finite, note_on, svg_of, wrapped
-from memloci.report.numbers import number
 from memloci.study.statistics import Part
 
 VERDICTS: dict[str, tuple[str, str, bool]] = {  # colour, shape, filled
@@ -82,7 +82,9 @@ def _effect(axes: Axes, part: Part, top: float, bottom: float, low: float, high:
     told = "no number"
     if value is not None and math.isfinite(value):
         told = number(value)
-        if ends[0] is not None and ends[1] is not None:
+        if part.rests_on == "proof":
+            told += ", proved"
+        elif ends[0] is not None and ends[1] is not None:
             told += f"  [{number(ends[0])}, {number(ends[1])}]"
             axes.plot([max(ends[0], low), min(ends[1], high)], [y, y], color=color, linewidth=2.4, zorder=3)
             for end, edge, arrow in ((ends[0], low, LEFT), (ends[1], high, RIGHT)):
@@ -91,7 +93,7 @@ def _effect(axes: Axes, part: Part, top: float, bottom: float, low: float, high:
                     axes.plot([edge], [y], marker=arrow, color=color, markersize=6, clip_on=False, zorder=3)
                 else:
                     axes.vlines(end, y - 0.06, y + 0.06, color=color, linewidth=1.6, zorder=3)
-        face = color if filled else "white"
+        face = color if filled else "none"
         axes.plot(
             [value],
             [y],

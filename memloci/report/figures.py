@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from memloci.certifier.certificate import Certificate
+from memloci.numbers import number
 from memloci.observer.probes import (
     AttentionMap,
     Example,
@@ -43,7 +44,6 @@ from memloci.report.drawing import (
     plain_text,
     svg_of,
 )
-from memloci.report.numbers import number
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 from memloci.tasks.essential import Essential

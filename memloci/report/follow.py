@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from html import escape
 
 from memloci.certifier.certificate import Certificate, Level
+from memloci.numbers import lower_number, number
 from memloci.observer.probes import lag_text
 from memloci.observer.trace import FOUND, Glance, Look, Recall, Trace
-from memloci.report.numbers import lower_number, number
 from memloci.tasks.adaptive import Adaptive
 
 COLOURS = ("blue", "red", "green", "purple", "orange", "sky")  # variables of the page

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memloci import __version__
-from memloci.report.numbers import lower_number, number
+from memloci.numbers import lower_number, number
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 CSS = Path(__file__).with_name("page.css")

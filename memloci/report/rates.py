@@ -7,7 +7,7 @@ from memloci.report import page
 from memloci.report.drawing import standalone
 from memloci.report.rates_tables import panel_cells, power_of, slope_cells
 from memloci.report.run_tables import duration
-from memloci.report.study import panel_csv
+from memloci.report.study import files_of, panel_csv
 from memloci.report.study_figures import panel_figure
 from memloci.study.claim import Panel
 from memloci.study.rates import RatesFinding
@@ -16,7 +16,7 @@ NAMES = ("sup", "mean-square")  # of files, panel by panel
 READING = {
     "certified": "Filled diamonds are proved: no input does worse. Of the mean square, the square of that is proved.",
     "measured": "Open markers were observed.",
-    "bound": "What is hatched is below a proved floor: the text below says of what; other models may be there.",
+    "bound": "A grey line is a proved floor: the text below says of what. It is hatched below where nothing in the figure is there.",
     "trained": "Bars are 95 % intervals over seeds, of logarithms; faint dots are the seeds.",
     "paper": "Of the dotted line only the slope means something: it starts at a point of another curve.",
 }
@@ -67,7 +67,7 @@ def _tiles(finding: RatesFinding) -> str:
 
 
 def _figure(name: str, panel: Panel) -> str:
-    return page.figure(panel_figure(panel, f"rates-{name}"), panel.title, "")
+    return page.figure(panel_figure(panel, f"rates-{name}"), panel.title, "") + files_of(f"rates-{name}")
 
 
 def _reading(finding: RatesFinding) -> str:

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from memloci.certifier.certificate import Proved
-from memloci.report.numbers import lower_number, number
+from memloci.numbers import lower_number, number
 from memloci.report.tables import plain_table
 from memloci.study.claim import Panel
 from memloci.study.rates import MEASURES, RatesFinding, Slope, over_seeds
@@ -53,11 +53,10 @@ def _texts(kind: str) -> list[Callable[[Sequence[float]], str]]:
         case "bound":
             return [lambda values: lower_number(values[0]) if values else DASH]
         case "trained":
-            mean = lambda values: over_seeds(values)
             return [
-                lambda values: told(mean(values).value),
-                lambda values: told(mean(values).low),
-                lambda values: told(mean(values).high),
+                lambda values: told(over_seeds(values).value),
+                lambda values: told(over_seeds(values).low),
+                lambda values: told(over_seeds(values).high),
             ]
         case _:
             return [lambda values: number(values[0]) if values else DASH]

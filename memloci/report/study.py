@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from memloci.numbers import number
 from memloci.report import page
 from memloci.report.drawing import standalone
 from memloci.report.effects_figure import effects_figure
-from memloci.report.numbers import number
 from memloci.report.run_tables import duration
 from memloci.report.study_figures import caption, panel_figure
 from memloci.report.study_tables import DASH, SIGNS, deciding, in_order, interval_text, place
-from memloci.report.verdict_grid import CAPTION, grid_csv, grid_figure
+from memloci.report.verdict_grid import CAPTION, PART_COLUMNS, grid_csv, grid_figure, part_cells
 from memloci.study.claim import Finding, Panel
 from memloci.study.statistics import Part, Verdict, shared_level
 
@@ -45,7 +45,7 @@ the seeds that judge were run.</p>
 <ul>
 <li><strong>Confirmed</strong>: the whole interval of every part is on the side that the claim says.</li>
 <li><strong>Refuted</strong>: the whole interval of some part is on the other side. An effect as large as the margin is ruled out; a smaller one may be there.</li>
-<li><strong>Inconclusive</strong>: neither. An interval holds its margin, or an arm has no numbers.</li>
+<li><strong>Inconclusive</strong>: neither. An interval holds its margin, an arm has no numbers, or too little was learned to judge.</li>
 </ul>
 <p>Intervals are over seeds that no setting was tuned on. The parts of a claim share its 5 %, so each interval is the
 wider the more parts there are. The tables show the part that decided.</p>"""
@@ -63,6 +63,9 @@ def study_pages(findings: Sequence[Finding], about: Mapping[str, str]) -> dict[s
         for j, (panel, svg) in enumerate(zip(finding.panels, figures, strict=True), start=1):
             files[f"{finding.id}-{j}.csv"] = panel_csv(panel)
             files[f"{finding.id}-{j}.svg"] = standalone(svg)
+        if finding.parts:
+            files[f"{finding.id}-effects.csv"] = effects_csv(finding.parts)
+            files[f"{finding.id}-effects.svg"] = standalone(effects_figure(finding.parts))
         if finding.grid is not None:
             files[f"{finding.id}-grid.csv"] = grid_csv(finding.grid)
             files[f"{finding.id}-grid.svg"] = standalone(grid_figure(finding.grid))
@@ -82,6 +85,16 @@ def panel_csv(panel: Panel) -> bytes:
             )
             if not values:
                 rows.writerow([*named, "", ""])
+    rows.writerows([panel.title, name, "line", "", "", repr(value)] for name, value in panel.marks)
+    return out.getvalue().encode()
+
+
+def effects_csv(parts: Sequence[Part]) -> bytes:
+    """A row for every part."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow([*PART_COLUMNS, "verdict"])
+    rows.writerows([*part_cells(part), part.verdict] for part in parts)
     return out.getvalue().encode()
 
 
@@ -144,7 +157,7 @@ def _effect(part: Part | None) -> str:
     if part.effect.value is None:
         return f'{says}no number <span class="small">should be {margin} {escape(part.unit)}</span>'
     return (
-        f"{says}{page.data(part.effect.value)} {escape(part.unit)} {escape(interval_text(part))}"
+        f"{says}{page.data(part.effect.value)} {escape(part.unit)} {escape(interval_text(part) or 'no interval')}"
         f' <span class="small">should be {margin}</span>'
     )
 
@@ -227,31 +240,35 @@ def _panel(finding: Finding, k: int, svg: str) -> str:
     drawn = page.figure(
         svg, f"{panel.title}: {panel.y}{f' over {panel.x}' if panel.x else ''}", caption(panel)
     )
-    return f"<section>\n{drawn}{_files(name)}\n</section>"
+    return f"<section>\n{drawn}{files_of(name)}\n</section>"
 
 
 def _grid(finding: Finding) -> str:
     if finding.grid is None:
         return ""
     drawn = page.figure(grid_figure(finding.grid), finding.grid.title, CAPTION, ' class="broad"')
-    return f'<section class="wide">\n{drawn}{_files(f"{escape(finding.id)}-grid")}\n</section>'
+    return f'<section class="wide">\n{drawn}{files_of(f"{escape(finding.id)}-grid")}\n</section>'
 
 
-def _files(name: str) -> str:
+def files_of(name: str) -> str:
     return f'<p class="note">The numbers: <a href="{name}.csv">{name}.csv</a>, the figure: <a href="{name}.svg">{name}.svg</a></p>'
 
 
 def _forest(finding: Finding, wide: bool) -> str:
     if not finding.parts:
         return page.section("What decides", "<p>There are no parts, so nothing is decided.</p>", wide=wide)
-    bars = (
-        f"are {_level(finding)} intervals"
-        if finding.grid is None
-        else "go from the cases that are certain to those that may be"
-    )
-    words = f"Bars {bars}, upright lines are margins. The side that the claim says is shaded."
+    kinds = dict.fromkeys(BARS[part.rests_on].format(level=_level(finding)) for part in finding.parts)
+    words = f"{' '.join(kinds)} Upright lines are margins. The side that the claim says is shaded."
     svg = effects_figure(finding.parts)
-    return page.section("What decides", page.figure(svg, "Effects against their margins", words), wide=wide)
+    drawn = page.figure(svg, "Effects against their margins", words)
+    return page.section("What decides", drawn + files_of(f"{escape(finding.id)}-effects"), wide=wide)
+
+
+BARS = {
+    "seeds": "Bars are {level} intervals over seeds.",
+    "proof": "An effect without a bar is proved.",
+    "counts": "Bars go from the cases that are certain to those that may be.",
+}
 
 
 def _level(finding: Finding) -> str:
@@ -268,12 +285,13 @@ def _parts(finding: Finding) -> str:
             [
                 escape(part.says),
                 DASH if value is None else f"{page.data(value)} {escape(part.unit)}",
-                _interval(part.effect.low, part.effect.high),
+                "proved" if part.rests_on == "proof" else _interval(part.effect.low, part.effect.high),
                 f"{part.side} {page.data(part.margin)}",
                 _badge(part.verdict),
             ]
         )
-    interval = f"{_level(finding)} interval" if finding.grid is None else "from, to"  # counts of cases
+    counts = all(part.rests_on == "counts" for part in finding.parts)
+    interval = "from, to" if counts else f"{_level(finding)} interval"
     heads = ["part", "effect", interval, "should be", "verdict"]
     return page.section(
         "Parts of the claim", f'<div class="parts">{page.table(heads, rows, wordy=(0,))}</div>', wide=True
@@ -370,6 +388,7 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 def _check(finding: Finding) -> str:
     names = [f"{finding.id}-{k + 1}" for k in range(len(finding.panels))]
     names += [f"{finding.id}-grid"] if finding.grid is not None else []
+    names += [f"{finding.id}-effects"] if finding.parts else []
     links = ", ".join(f'<a href="{escape(name)}.csv">{escape(name)}.csv</a>' for name in names)
     numbers = f"<p>The numbers of the figures: {links}.</p>" if names else ""
     time = f"<p>It took {escape(duration(finding.seconds))} of one core, for runs, compilations and computations.</p>"

@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import offset_copy
 
+from memloci.numbers import number
 from memloci.report.drawing import (
     DOWN,
     GRID,
@@ -31,7 +32,6 @@ from memloci.report.drawing import (
     svg_of,
     wrapped,
 )
-from memloci.report.numbers import number
 from memloci.study.claim import Panel, Series
 from memloci.study.statistics import mean
 
@@ -118,7 +118,9 @@ def caption(panel: Panel) -> str:
     if "certified" in kinds:
         found.append("Filled diamonds are proved: no input does worse.")
     if "bound" in kinds:
-        found.append("What is hatched is below a proved floor; the text says of what.")
+        found.append(
+            "A grey line is a proved floor; the text says of what. It is hatched below where nothing in the figure is there."
+        )
     if "paper" in kinds:
         found.append("Of the paper's dotted line only the slope means something.")
     return " ".join(found)
@@ -248,11 +250,31 @@ def _curves(figure: Figure, panel: Panel, drawn: Sequence[Drawn]) -> None:
     step = 0.0 if _scattered(panel) else min(5.0, 21.0 / max(len(aside), 1))
     for each in drawn:
         shift = step * (aside.index(each) - (len(aside) - 1) / 2) if each in aside else 0.0
-        _curve(axes, each, limits, shift)
+        _curve(axes, each, limits, shift, _region(axes, each, drawn, panel.log_x))
     _head(figure, axes, panel, drawn)
 
 
-def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: float) -> None:
+Region = list[tuple[float, float]]  # (x, the edge of what is hatched)
+
+
+def _region(axes: Axes, each: Drawn, drawn: Sequence[Drawn], log_x: bool) -> Region:
+    """What is below a floor, if nothing in the figure is there; a floor at one x reaches halfway to its neighbours."""
+    edge = {spot.x: spot.centre for spot in each.spots if spot.centre is not None}
+    others = [spot for other in drawn if other.series.kind not in BACKGROUND for spot in other.spots]
+    if each.series.kind != "bound" or any(v < edge[s.x] for s in others if s.x in edge for v in s.seeds):
+        return []
+    if len(edge) != 1:
+        return list(edge.items())
+    ((x, y),) = edge.items()
+    left, right = axes.get_xlim()
+    xs = sorted({spot.x for other in drawn for spot in other.spots})
+    middle = lambda a, b: math.sqrt(a * b) if log_x and min(a, b) > 0 else (a + b) / 2
+    before, after = [v for v in xs if v < x], [v for v in xs if v > x]
+    ends = middle(before[-1], x) if before else left, middle(x, after[0]) if after else right
+    return [(end, y) for end in ends]
+
+
+def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: float, region: Region) -> None:
     at = offset_copy(axes.transData, axes.get_figure(root=True), x=shift, units="points")
     across = offset_copy(axes.get_xaxis_transform(), axes.get_figure(root=True), x=shift, units="points")
     spots = [spot for spot in each.spots if spot.centre is not None]
@@ -263,16 +285,11 @@ def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: f
     match each.series.kind:
         case "bound":
             axes.plot(x, y, color=SOFT, linewidth=1.6, marker="_" if each.single else "", markersize=22)
-            if limits is not None and spots:
-                edge = np.array([spot.centre for spot in spots], dtype=float)
-                far = [spot.x for spot in spots]
-                if len(far) == 1:
-                    left, right = axes.get_xlim()
-                    far, edge = [left, right], np.repeat(edge, 2)
-                low = np.full(len(far), limits[0])
+            if limits is not None and region:
+                far, edge = (np.array(side, dtype=float) for side in zip(*region, strict=True))
                 axes.fill_between(
                     far,
-                    low,
+                    np.full(len(far), limits[0]),
                     np.maximum(edge, limits[0]),
                     facecolor="none",
                     edgecolor=GRID,

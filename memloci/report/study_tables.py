@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from memloci.report.numbers import number
+from memloci.numbers import number
 from memloci.report.run_tables import duration
 from memloci.report.tables import plain_table
 from memloci.study.claim import Claim, Finding, finding_from_dict
@@ -97,6 +97,8 @@ def effect_text(part: Part | None) -> str:
 
 
 def interval_text(part: Part) -> str:
+    if part.rests_on == "proof":
+        return "(proved)"
     low, high = part.effect.low, part.effect.high
     return "" if low is None or high is None else f"[{number(low)}, {number(high)}]"
 

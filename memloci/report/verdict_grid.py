@@ -14,12 +14,13 @@ from matplotlib.patches import Rectangle
 from memloci.report.drawing import GRID, INK, SOFT, svg_of, wrapped
 from memloci.report.effects_figure import VERDICTS
 from memloci.study.claim import Case, Grid
+from memloci.study.statistics import Part
 
 WIDTH, ROW, HEAD = 9.6, 0.36, 0.75  # inches
 WORDS = {"not run": "", "cannot be": "–"}
 DECIDED = {"confirmed", "refuted"}
 CAPTION = (
-    "Circles are confirmed, crosses refuted, hollow squares open; a dash is a case that cannot be. Beside each is the effect "
+    "Circles are confirmed, crosses refuted, hollow squares open; a dash is a case that cannot be, an empty place one that was not run. Beside each is the effect "
     "that decided it. Framed verdicts are the opposite of those with no change."
 )
 
@@ -32,19 +33,22 @@ def grid_csv(grid: Grid) -> bytes:
     """A row for every case, with the part that decided it."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["claim", "change", "verdict", "part", "effect", "low", "high", "side", "margin", "unit"])
+    rows.writerow(["claim", "change", "verdict", *PART_COLUMNS])
     for claim, cases in zip(grid.rows, grid.cases, strict=True):
         for change, case in zip(grid.columns, cases, strict=True):
-            rows.writerow([claim, change, case.verdict, *_numbers(case)])
+            rows.writerow([claim, change, case.verdict, *part_cells(case.part)])
     return out.getvalue().encode()
 
 
-def _numbers(case: Case) -> list[str]:
-    if case.part is None:
-        return [""] * 7
-    part, told = case.part, lambda value: "" if value is None else repr(value)
+PART_COLUMNS = ("part", "effect", "low", "high", "side", "margin", "unit", "rests_on")
+
+
+def part_cells(part: Part | None) -> list[str]:
+    if part is None:
+        return [""] * len(PART_COLUMNS)
+    told = lambda value: "" if value is None else repr(value)
     ends = map(told, (part.effect.value, part.effect.low, part.effect.high))
-    return [part.says, *ends, part.side, repr(part.margin), part.unit]
+    return [part.says, *ends, part.side, repr(part.margin), part.unit, part.rests_on]
 
 
 def _draw(figure: Figure, grid: Grid) -> None:

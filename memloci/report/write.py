@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 from memloci.certifier.certificate import Certificate, Level, Proved
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
+from memloci.numbers import number
 from memloci.observer import probes
 from memloci.observer.sup_error import Measurement
 from memloci.observer.trace import memory_slots, told_positions, traces
@@ -25,7 +26,6 @@ from memloci.report import figures, page
 from memloci.report.drawing import MOST_SERIES
 from memloci.report.follow import follow_html
 from memloci.report.mechanism import doings
-from memloci.report.numbers import number
 from memloci.report.plan_tables import outside
 from memloci.report.tables import task_toml
 from memloci.tasks.adaptive import Adaptive
@@ -301,8 +301,9 @@ def _slopes(rates: Rates) -> str:
     ]
     note = "Slopes only: the constants C(n) of the paper are not explicit."
     if factors:
+        lin = number(factors["lin"]) if "lin" in factors else "no float"
         note += (
-            f" The lags enter its attention rates as C(n) H<sup>−n</sup> S<sup>n+1</sup>, where S is {number(factors['lin'])} for "
+            f" The lags enter its attention rates as C(n) H<sup>−n</sup> S<sup>n+1</sup>, where S is {lin} for "
             f"lin heads (Σ e<sup>0.01 t</sup>) and {number(factors['log'])} for log heads (Σ t<sup>1.01</sup>)."
         )
     table = page.table(["what falls", "the paper's rate", "measured here"], rows, wordy=(2,))

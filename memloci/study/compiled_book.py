@@ -16,6 +16,7 @@ from memloci.tasks.base import Task
 
 TOLERANCE = 1e-3  # that readouts and heads are made for, where they do not vary
 HEADS = 8  # where they do not vary
+FARTHEST = 128  # tuned: lags that heads are fitted to, and floors computed for
 FORMATS = {8: "bfloat16", 24: "float32", 53: "float64"}  # by the bits of their significand
 SEEN: dict[str, int] = {"sequences": 32, "steps": 20, "starts": 4}
 
@@ -96,7 +97,9 @@ class Book:
         self.curves: dict[str, list[Point]] = {}
         self.floors: list[Floor] = []
         self.notes: list[str] = []
-        self._seen: dict[tuple[int, int], Measurement] = {}
+        self._seen: dict[
+            tuple[int, int], tuple[Transformer, Measurement]
+        ] = {}  # models are kept: their ids are keys
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -135,8 +138,9 @@ class Book:
         try:
             if where not in self._seen:
                 key = jr.key(self.asked.seed)
-                self._seen[where] = measure(model, self.asked.task, key=key, length=length, **SEEN)
-            return self._seen[where]
+                found = measure(model, self.asked.task, key=key, length=length, **SEEN)
+                self._seen[where] = model, found
+            return self._seen[where][1]
         except BadInput as reason:
             self.note(f"compiled models: nothing measured: {reason}")
             return None

@@ -19,10 +19,11 @@ from memloci.approx.lower_bounds import lower_bound
 from memloci.approx.ridge_exact import affine
 from memloci.certifier.rounding import UNIT
 from memloci.errors import BadInput
+from memloci.numbers import lower_number
 from memloci.planner.capacity import questions
 from memloci.planner.make_plan import PRECISIONS
 from memloci.planner.routes import Obstacle
-from memloci.study.compiled_book import FORMATS, Asked, Book, Floor
+from memloci.study.compiled_book import FARTHEST, FORMATS, Asked, Book, Floor
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
 
@@ -52,6 +53,8 @@ def _floor(book: Book, u: float) -> float | None:
     asked = book.asked
     try:
         i, factor = _one_memory(asked.task)
+        if FARTHEST < asked.far < math.inf:
+            raise Obstacle(f"lag {asked.far:,} takes long; it is computed for lags up to {FARTHEST}")
         book.say("the least that any heads leave")
         target = memory_target(asked.task, i - 1)
         found, norm = lower_bound(asked.rpe, target, price=u).error, float(target.norm().upper())
@@ -111,8 +114,9 @@ def capacity_floor(asked: Asked, architecture: Mapping[str, Any]) -> Floor | Non
     return Floor(
         "capacity",
         least,
-        f"proved: weights of attention {architecture['attention']} factorise, and fewer numbers reach a position than "
-        "can be asked for, whatever the weights",
+        f"proved: weights of attention {architecture['attention']} factorise, and in models of the sizes that are trained (layers "
+        f"{architecture['layers']}, values per head {architecture['value_dim']}) fewer numbers reach a position than can be asked for, "
+        "whatever the weights",
     )
 
 
@@ -141,12 +145,6 @@ def note_form(book: Book) -> None:
                     continue
                 book.note(
                     f"compiled, {precision}: of all sums of this form, however many heads, none recalls memory {i} with an "
-                    f"error plus one rounding of its mass below {_down(least)} (proved)"
+                    f"error plus one rounding of its mass below {lower_number(least)} (proved)"
                 )
                 break
-
-
-def _down(E: float) -> str:
-    """A lower bound in three digits, rounded down."""
-    digits = 2 - math.floor(math.log10(E))
-    return f"{math.floor(E * 10**digits) / 10**digits:g}"

@@ -6,7 +6,7 @@
 | width | the readout with at most m neurons behind near exact recall | none |
 | layers | chains of shifts (fixed), a head per memory from K + 2 layers on (adaptive) | none |
 | samples | one model for all: weights by construction need no samples | at one rounding of the mass |
-| length | one model for all: its bound holds at every length | at one rounding of the mass |
+| length | one model for all: its bound holds at every length | none |
 | bits | kernel sums for each format, and heads that do not cancel | at one rounding of the mass |
 
 More heads can be idle, and so can layers and neurons: a curve keeps the best model that is not larger.
@@ -23,15 +23,16 @@ from memloci.approx.kernel_sums import KernelSum, Precision, fit
 from memloci.approx.ridge_sums import readout_ridge
 from memloci.approx.rpe import RpeName, as_rpe
 from memloci.approx.targets import AbstractTarget, SingleLag
-from memloci.certifier.certificate import Certificate
+from memloci.certifier.certificate import Certificate, Proved
 from memloci.compiler.design_to_model import design_to_model
 from memloci.compiler.wiring_to_model import wiring_to_model
 from memloci.errors import BadInput
 from memloci.model.transformer import Transformer
+from memloci.numbers import number
 from memloci.planner.adaptive_routes import ADAPTIVE_ROUTES, AdaptiveDemand, sums
 from memloci.planner.make_plan import PRECISIONS, demand_of
 from memloci.planner.routes import ROUNDING, ROUTES, Demand, Obstacle, depth, kernel_layer
-from memloci.study.compiled_book import FORMATS, HEADS, TOLERANCE, Asked, Book, Compiled
+from memloci.study.compiled_book import FARTHEST, FORMATS, HEADS, TOLERANCE, Asked, Book, Compiled
 from memloci.study.compiled_floors import add_floors, floors_by_bits, note_form
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
@@ -40,7 +41,6 @@ from memloci.tasks.fixed import Fixed
 MOVES = {"lin": 8, "log": 0}  # tuned: of exponents
 SLOW_HEADS = 4  # tuned: log heads fitted to kernels unlike them; 8 take half a minute
 NEAR = 4  # lags that log heads are fitted to quickly
-FARTHEST = 128  # tuned: lags that heads are fitted to
 
 
 def compiled(asked: Asked, progress: Callable[[str, float], None] = lambda text, done: None) -> Compiled:
@@ -124,6 +124,17 @@ def _fitted(rpe: RpeName, demand: Demand, heads: int, precision: str) -> KernelS
     return fit(rpe, _targets(demand), heads, precision=kind, rounding=ROUNDING, moves=MOVES[rpe])
 
 
+def _of_as_many(book: Book, curve: str, demand: Demand, precision: str) -> KernelSum:
+    """Of as many heads as are trained, or of fewer where that would take long."""
+    asked, heads = book.asked, book.asked.heads
+    if reason := _slow(asked.rpe, demand, heads):
+        heads = min(heads, SLOW_HEADS)
+        if again := _slow(asked.rpe, demand, heads):
+            raise Obstacle(again)
+        book.note(f"{curve}: {_count(heads, 'head')} in place of {asked.heads}: {reason}")
+    return _fitted(asked.rpe, demand, heads, precision)
+
+
 def _sum_text(found: KernelSum) -> str:
     return f"one layer of {_count(found.heads, f'{found.rpe} head')}, mass {found.mass:.2g}"
 
@@ -172,7 +183,9 @@ def _width(book: Book) -> None:
                 reach = {n: box.hi - asked.task.domains[n][-1].hi for n, box in ridge.box.items()}
                 ridge = readout_ridge(asked.task, max_width=m, reach=reach)
             model, route = _recalling(asked, replace(demand, readout=ridge))
-            what = f"{route}, {_count(ridge.width, 'neuron')}, E_ffn at most {max(ridge.E_ffn):.2g}"
+            what = (
+                f"{route}, {_count(ridge.width, 'neuron')}, E_ffn at most {number(Proved(max(ridge.E_ffn)))}"
+            )
             book.add(curve, m, model, what)
         except (BadInput, Obstacle) as reason:
             book.note(f"{curve}: at {_count(m, 'neuron')}: {reason}")
@@ -201,7 +214,7 @@ def _layers(book: Book) -> None:
         )
         return
     if asked.encoding != "lin":
-        book.note(f"{curve}: its shifts are of lin heads; no route has them of {asked.encoding} heads")
+        book.note(f"{curve}: with shifts by lin heads, for no route has them of {asked.encoding} heads")
     demand = _demand(asked.task, "float32")
     for L in asked.values:
         step = math.ceil(asked.far / L)
@@ -261,6 +274,8 @@ def _one_for_all(book: Book) -> None:
                 proved = book.add(curve, value, model, what, proved=proved)
     if isinstance(asked.task, Adaptive):
         book.note(f"lower bound: none is proved of dot products against {asked.vary}")
+    elif asked.vary == "length":
+        book.note("lower bound: proved over sequences of any length together, and of no single length")
     else:
         add_floors(book, ("float32",))
 
@@ -274,10 +289,7 @@ def _of_the_sizes(book: Book) -> Iterator[tuple[str, Transformer, str]]:
         try:
             if not demand.memories:
                 raise Obstacle("nothing is recalled")
-            heads = asked.heads if _slow(asked.rpe, demand, asked.heads) is None else SLOW_HEADS
-            if reason := _slow(asked.rpe, demand, heads):
-                raise Obstacle(reason)
-            found = _fitted(asked.rpe, demand, heads, "float32")
+            found = _of_as_many(book, curve, demand, "float32")
             yield curve, design_to_model(kernel_layer(demand, found)), _sum_text(found)
         except (BadInput, Obstacle) as reason:
             book.note(f"{curve}: {reason}")
@@ -305,10 +317,7 @@ def _bits(book: Book) -> None:
         book.say(f"{curve}: {name}")
         try:
             demand = _demand(asked.task, own)
-            heads = asked.heads if _slow(asked.rpe, demand, asked.heads) is None else SLOW_HEADS
-            if reason := _slow(asked.rpe, demand, heads):
-                raise Obstacle(reason)
-            found = _fitted(asked.rpe, demand, heads, name)
+            found = _of_as_many(book, curve, demand, name)
             book.add(
                 curve, bits, design_to_model(kernel_layer(demand, found)), _sum_text(found), precision=name
             )

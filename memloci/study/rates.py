@@ -27,18 +27,18 @@ from typing import Any
 
 from memloci.approx.ridge_exact import affine
 from memloci.errors import BadInput
-from memloci.model.architecture import Architecture
 from memloci.planner.rates import FALLING, stated
 from memloci.specs import shorten
 from memloci.study import kept
-from memloci.study.claim import Arm, Panel, Progress, Result, Series
+from memloci.study.claim import PILOT, Arm, Panel, Progress, Result, Series
 from memloci.study.compiled_book import FORMATS, HEADS, Asked, Compiled, Floor, compiled_from_dict
 from memloci.study.compiled_floors import capacity_floor
 from memloci.study.compiled_sizes import compiled
 from memloci.study.statistics import NOTHING, Estimate, mean, slope
-from memloci.study.tuned_runs import tuned_runs
+from memloci.study.tuned_runs import RATES, tuned_runs
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.base import Task
+from memloci.tasks.essential import Essential
 from memloci.tasks.fixed import Fixed
 from memloci.tasks.load import load_task
 from memloci.training.cache import place
@@ -60,6 +60,8 @@ VALUES: dict[str, tuple[int, ...]] = {
 MOST = {"heads": 256, "width": 65_536, "layers": 64, "samples": 2**20, "length": 4_096, "bits": 53}
 TRAINED = "trained"
 ONE_MODEL = ("samples", "length")  # compiled for all of them, so there is no slope
+AXES = {"width": "FFN width, neurons", "samples": "training sequences", "length": "length, tokens"}
+AXES |= {"bits": "bits of the significand"}
 
 Spot = tuple[int, tuple[float, ...]]  # of a curve: where, and the values there
 
@@ -178,7 +180,7 @@ def _asked(
         raise BadInput(f"vary: unknown {shorten(vary)}; use {', '.join(VARIES)}")
     if encoding not in ENCODINGS:
         raise BadInput(f"encoding: unknown {shorten(encoding)}; use {', '.join(ENCODINGS)}")
-    if not (1 <= seeds <= 1000 and 1 <= steps <= 10**8 and seed >= 0):
+    if not (1 <= seeds <= 1000 and 1 <= steps <= 10**8 and 0 <= seed < PILOT - 1000):
         raise BadInput(f"cannot train {seeds} seeds from {seed} on with {steps} steps")
     task.to_dict()  # a task that no run can hold is refused before the work
     length = _length(task)
@@ -192,6 +194,12 @@ def _asked(
         if vary == "bits" and value not in FORMATS:
             known = ", ".join(f"{bits} ({name})" for bits, name in FORMATS.items())
             raise BadInput(f"values: no format has {value} bits; there are {known}")
+    if vary == "length" and chosen[-1:] <= (max(task.lag_bounds),) and max(task.lag_bounds) < math.inf:
+        raise BadInput(
+            f"values: no length up to {MOST['length']:,} has room for lag {max(task.lag_bounds):,}"
+            if values is None
+            else f"values: some length must have room for lag {max(task.lag_bounds):,}"
+        )
     if len(chosen) < 2:
         raise BadInput(f"values: give two or more numbers of {vary} to compare")
     if vary == "samples" and chosen[-1] * length > MAX_TOKENS:
@@ -247,14 +255,15 @@ def _arms(asked: Asked, steps: int, notes: list[str]) -> dict[int, Arm]:
             continue
         else:
             architecture["precision"] = FORMATS[value]
+        arm = Arm(f"{asked.vary} {value:,}", asked.task.to_dict(), architecture, training)
         try:
-            Architecture(**architecture)
+            arm.run(RATES[0], asked.seed)
         except BadInput as reason:
             notes.append(f"trained: none with {asked.vary} {value:,}: {reason}")
             continue
-        arms[value] = Arm(f"{asked.vary} {value:,}", asked.task.to_dict(), architecture, training)
+        arms[value] = arm
     if not arms:
-        notes.append("trained: nothing can be")
+        notes.append(f"trained: nothing, for no {asked.vary} can be")
     return arms
 
 
@@ -327,6 +336,10 @@ class Paper:
 def _paper(asked: Asked, notes: list[str]) -> Paper | None:
     said = stated(asked.task).paper
     match asked.vary:
+        case "heads" if (
+            asked.encoding == "lin" and isinstance(asked.task, Essential) and not _light(asked.task)
+        ):
+            notes.append("paper: its rate in lin heads is for kernels that decay exponentially")
         case "heads":
             says = f"E_attn falls like {said.heads}, in exact arithmetic and with free mass: steeper than any line"
             return Paper(-1.0, "n = 1 of the paper's H^-n", says)
@@ -337,6 +350,11 @@ def _paper(asked: Asked, notes: list[str]) -> Paper | None:
         case other:
             notes.append(f"paper: no rate in {other}")
     return None
+
+
+def _light(task: Essential) -> bool:
+    """Whether every kernel is below an exponential, as far as can be shown."""
+    return all(term.b > 0 for tail in task.tails for term in tail.terms)
 
 
 # -- curves -----------------------------------------------------------------------------------------------
@@ -370,22 +388,16 @@ def _panel(
         series.append(Series(TRAINED, tuple(results), values, "trained"))
     if floors and square:
         notes.append("lower bound: proved of the largest error only; none of the mean square")
-    marks: list[tuple[str, float]] = []
-    for floor in () if square else floors:
-        if _broken(floor, built):
-            marks.append((f"{floor.name}: proved floor", max(floor.E_least.values())))
-        else:
-            series.append(_bound(floor))
+    series += [] if square else map(_bound, floors)
     if paper is not None and (guide := _guide(asked, series, paper, 2 if square else 1)):
         series.append(guide)
     what = MEASURES[measure]
     return Panel(
         title=f"{what[0].upper()}{what[1:]} against {asked.vary}",
-        x="bits of the significand" if asked.vary == "bits" else asked.vary,
+        x=AXES.get(asked.vary, asked.vary),
         y=what,
         series=tuple(series),
         log_x=asked.vary != "bits",
-        marks=tuple(marks),
     )
 
 
@@ -400,14 +412,6 @@ def _finite(value: float | None) -> tuple[float, ...]:
 
 def _listed(x: Sequence[int], values: Sequence[tuple[float, ...]]) -> str:
     return ", ".join(f"{a:,}" for a, own in zip(x, values, strict=True) if not own)
-
-
-def _broken(floor: Floor, built: Compiled) -> bool:
-    """Whether a compiled curve passes below: with other heads or more bits. Then the floor is a line in the figure, not
-    a region that nothing reaches."""
-    same = len(set(floor.E_least.values())) == 1
-    least = min((point.E for points in built.curves.values() for point in points), default=math.inf)
-    return same and least < max(floor.E_least.values())
 
 
 def _bound(floor: Floor) -> Series:
@@ -454,7 +458,6 @@ def _rows(built: Compiled, floors: Sequence[Floor], results: Mapping[int, Result
     for value, result in results.items():
         row: dict[str, Any] = {"curve": TRAINED, "x": value, "rate": result.rate, "runs": len(result.records)}
         for measure in MEASURES:
-            row |= {measure: None, f"{measure}_low": None, f"{measure}_high": None}
             found = over_seeds(result.values(measure))
             row |= {measure: found.value, f"{measure}_low": found.low, f"{measure}_high": found.high}
         rows.append({**row, "parameters": result.parameters})

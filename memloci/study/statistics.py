@@ -107,6 +107,7 @@ class Part:
     margin: float
     unit: str
     side: Literal["above", "below"] = "above"
+    rests_on: Literal["seeds", "proof", "counts"] = "seeds"  # what its interval is about
 
     @property
     def verdict(self) -> Verdict:

@@ -104,7 +104,8 @@ def test_the_files_are_whole_and_lead_to_each_other():
     files = study_pages(findings, {"machine": "two cores"})
     ids = ("1a", "2b", "10a")
     expected = {"index.html", *(f"{id}.html" for id in ids)}
-    expected |= {f"{name}.{kind}" for name in ("1a-1", "1a-2", "10a-1") for kind in ("csv", "svg")}
+    effects = [f"{id}-effects" for id in ids]
+    expected |= {f"{name}.{kind}" for name in ("1a-1", "1a-2", "10a-1", *effects) for kind in ("csv", "svg")}
     assert set(files) == expected
     pages = {name: Checked(content, files) for name, content in files.items() if name.endswith(".html")}
     assert pages["index.html"].links == [f"{id}.html" for id in ids]
@@ -226,12 +227,33 @@ def test_every_value_of_a_panel_is_in_its_csv():
         for x, all_values in zip(series.x, series.values, strict=True)
         for k, value in enumerate(all_values)
     ]
+    values += [(name, "line", "", "", value) for name, value in CURVES.marks]
     assert [(r["series"], r["kind"], r["x"], r["seed_index"], float(r["value"])) for r in rows] == values
     rows = list(csv.DictReader(io.StringIO(files["1a-2.csv"].decode())))
     assert [(r["x"], r["seed_index"], r["value"]) for r in rows if r["x"] == "log"] == [("log", "", "")]
 
 
+def test_every_part_is_in_the_csv_of_effects():
+    parts = GOOD, replace(BAD, rests_on="proof"), OPEN
+    files = study_pages([found(parts=parts)], {})
+    rows = list(csv.DictReader(io.StringIO(files["1a-effects.csv"].decode())))
+    assert [(r["part"], r["verdict"], r["rests_on"]) for r in rows] == [
+        (part.says, part.verdict, part.rests_on) for part in parts
+    ]
+    page = files["1a.html"].decode()
+    assert ">proved</td>" in page and "An effect without a bar is proved." in page
+
+
 # -- figures ----------------------------------------------------------------------------------------------
+
+
+def test_only_what_nothing_reaches_is_hatched():
+    floor = lambda *x: Series("floor", x, ((0.1,),) * len(x), "bound")
+    drawn = lambda value, *x: panel_figure(
+        Panel("t", "x", "y", (Series("a", (1, 2, 4), ((0.5,), (value,), (0.5,))), floor(*x)))
+    )
+    assert "<pattern" in drawn(0.2, 1, 2, 4) and "<pattern" not in drawn(0.05, 1, 2, 4)
+    assert "<pattern" in drawn(0.05, 1), "a floor at one place says nothing about another"
 
 
 def texts(svg: str) -> str:

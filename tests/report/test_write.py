@@ -11,11 +11,11 @@ import pytest
 
 from memloci.approx.lower_bounds import LowerBound
 from memloci.certifier.certificate import Level, Proved
+from memloci.numbers import lower_number, number
 from memloci.observer.sup_error import Measurement, measure
 from memloci.pipeline import Built, best, compile, plan, write
 from memloci.planner.make_plan import Plans
 from memloci.planner.rates import Fitted, HeadRates, PaperRates, Rates, Theorem, WidthRates
-from memloci.report.numbers import lower_number, number
 from memloci.report.write import Entry, index_html, report_html
 from memloci.tasks.adaptive import Adaptive
 from memloci.tasks.essential import Essential

@@ -8,7 +8,7 @@ import pytest
 from memloci.errors import BadInput
 from memloci.study import arms as pieces
 from memloci.study.claim import FULL, QUICK, Evidence, Result, finding_from_dict
-from memloci.study.claims import CLAIMS, load_claim, robustness
+from memloci.study.claims import CLAIMS, capacity, load_claim, robustness
 from memloci.study.run import chosen
 from memloci.study.statistics import overall
 from memloci.training.spec import Run
@@ -134,6 +134,38 @@ def test_missing_numbers_leave_a_claim_open(name, profiles):
     trained = [part for part in judged.parts if not part.says.startswith("compiled")]
     assert "confirmed" not in {overall(judged.parts)}
     assert trained and all(part.verdict == "inconclusive" for part in trained)
+
+
+@pytest.mark.parametrize(
+    ("pair", "sup", "verdict"),
+    [(1.0, 0.2, "confirmed"), (None, 1.2, "confirmed"), (None, 0.2, "refuted"), (None, None, "inconclusive")],
+)
+def test_capacity_is_judged_by_the_largest_error_found(pair, sup, verdict, profiles, monkeypatch):
+    """6a: by two pasts that a model confuses, or where none were found by what the adversary found."""
+    claim, quick = load_claim("6a"), profiles["quick"]
+    monkeypatch.setattr(capacity, "_counterexamples", lambda evidence, name: [pair] * quick.seeds)
+    monkeypatch.setattr(capacity, "_compiled", lambda: 1e-6)
+    evidence = _evidence(claim, quick, 0)
+    results = {
+        name: replace(
+            result, records=({"status": "done", "err_sup": sup, "err_mean_square": 0.1},) * quick.seeds
+        )
+        for name, result in evidence.results.items()
+    }
+    assert overall(claim.judge(replace(evidence, results=results)).parts) == verdict
+
+
+def test_numbers_in_the_text_of_claims_are_right(profiles):
+    count = lambda arm: f"{pieces.parameter_count(arm.architecture or {}, 1):,}"
+    arms = {arm.name: arm for arm in load_claim("5c").arms(profiles["quick"])}
+    for name in ("1 layer, rotary", "1 layer, lin"):
+        assert count(arms[name]) in load_claim("5c").design
+    plain, normed = (
+        robustness._changed(profiles["full"], "5b", change)[0] for change in ("no change", "layer norm")
+    )
+    sizes = [pieces.parameter_count(arms[1].architecture or {}, 1) for arms in (plain, normed)]
+    assert "norms add 5 % of parameters to the eight layers" in load_claim("8").design
+    assert round(100 * (sizes[1] / sizes[0] - 1)) in (5, 7), sizes
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from memloci.certifier.certificate import Observed, Proved
 from memloci.cli import main
 from memloci.errors import BadInput
 from memloci.report.rates import rates_files, rates_html
+from memloci.report.study_figures import panel_figure
 from memloci.study import compiled_book, compiled_sizes
 from memloci.study import rates as module
 from memloci.study.claim import PILOT, Arm, Result
@@ -133,9 +134,44 @@ def test_a_floor_falls_with_bits_and_holds():
 
 def test_a_floor_that_other_heads_pass_is_a_line_not_a_region():
     found = compiled_only("lag", "samples", [8, 16])
-    assert not curves(found, "bound")
-    ((name, value),) = found.panels[0].marks
-    assert "lin heads" in name and value > curves(found, "certified")["compiled, rotary"][8]
+    floor = curves(found, "bound")["any lin heads, float32"]
+    assert floor[8] > curves(found, "certified")["compiled, rotary"][8]
+    assert "<pattern" not in panel_figure(found.panels[0])
+
+
+def test_no_floor_is_claimed_of_single_lengths():
+    found = compiled_only("lag", "length", [8, 16])
+    assert not found.floors and any("of no single length" in note for note in found.notes)
+
+
+def test_a_task_that_recalls_nothing_is_told_so():
+    task = ml.Fixed(lags=[3], readout="x0 * x0")
+    for vary in ("heads", "width", "samples", "length", "bits"):
+        found = rates(task, vary, trained=False)
+        assert any("nothing is recalled" in note for note in found.notes) and not found.rows
+
+
+def test_what_cannot_be_trained_is_a_note(nothing_compiled):
+    far = ml.Fixed(lags=[300_000], readout="x1")
+    found = rates(far, "heads", values=[1, 2], trained=False)
+    assert any("tokens" in note for note in found.notes)
+    with pytest.raises(BadInput, match="no length up to 4,096 has room for lag 300,000"):
+        rates(far, "length", trained=False)
+    with pytest.raises(BadInput, match="some length must have room for lag 3"):
+        rates(ml.Fixed(lags=[3], readout="x1"), "length", values=[2, 3], trained=False)
+
+
+def test_the_paper_has_no_rate_of_lin_heads_for_heavy_tails(nothing_compiled):
+    heavy, light = "z ** -2", "exp(-0.3 * z)"
+    said = lambda kernel, encoding: bool(
+        rates(ml.Essential(kernels=[kernel], readout="x1"), "heads", encoding=encoding, trained=False).paper
+    )
+    assert [said(heavy, "lin"), said(heavy, "log"), said(light, "lin"), said(light, "log")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_the_capacity_bound_is_of_the_sizes_that_are_trained(nothing_compiled):

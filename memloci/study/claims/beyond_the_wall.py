@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from memloci.certifier.certificate import Proved
+from memloci.numbers import lower_number, number
 from memloci.study.arms import MEAN_SQUARE, factor, fixed, gain, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Estimate, Part
@@ -50,12 +52,13 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
                 Estimate(proved, proved, proved),
                 1.0,
                 "decades",
+                rests_on="proof",
             ),
             Part(f"trained: {name} is below one lin layer", effect, MARGIN, "decades"),
         ),
         said=(
-            f"At lag {FAR} one layer of lin heads has an error plus one rounding of its mass of at least {floor:.2g} in float32, "
-            f"and {name} compiled is proved within {E:.1e}. Trained, {name} has the mean square error of one lin layer "
+            f"At lag {FAR} one layer of lin heads has an error plus one rounding of its mass of at least {lower_number(floor)} in float32, "
+            f"and {name} compiled is proved within {number(Proved(E))}. Trained, {name} has the mean square error of one lin layer "
             f"divided by {factor(effect)}.{_kept(evidence)}"
         ),
         panels=(

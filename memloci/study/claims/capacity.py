@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memloci.certifier.certificate import Proved
+from memloci.numbers import number
 from memloci.study.arms import PAYLOAD, SUP, adaptive, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Estimate, Part, mean
@@ -39,14 +41,16 @@ def judge(evidence: Evidence) -> Judgement:
         )
         for name, errors in found.items()
     ]
-    parts.append(Part(f"{DP}: proved for every past", Estimate(E, E, E), RIGHT, "sup error", "below"))
+    parts.append(
+        Part(f"{DP}: proved for every past", Estimate(E, E, E), RIGHT, "sup error", "below", "proof")
+    )
     dots = Series("largest error found", tuple(found), tuple(map(tuple, found.values())), "measured")
     proved = Series("certified", (DP,), ((E,),), "certified")
     trained = series(evidence, "mean square", [(name, name) for name in (DPF, TMX)])
     return Judgement(
         tuple(parts),
         f"Two pasts that a model confuses were found for {_told(pairs)} trained models. Compiled rotary heads are proved to be within "
-        f"{E:.1e} on every past.",
+        f"{number(Proved(E))} on every past.",
         (
             Panel(f"Recall of lag 1 to {T}, asked by the token", "", "sup error", (dots, proved)),
             Panel("The same models, on sampled sequences", "", "mean square error", (trained,)),

@@ -178,6 +178,7 @@ def _part(found: Mapping[tuple[str, str], Again], change: str) -> Part:
         0.5,
         "verdicts",
         "below",
+        "counts",
     )
 
 
