@@ -224,7 +224,7 @@ def measured(
 def _paper(task: Task) -> PaperRates:
     if not isinstance(task, Fixed):
         return PaperRates(None)
-    found = {"log": sum(float(t) ** 1.01 for t in task.lags)}
+    found: dict[str, float] = {"log": sum(float(t) ** 1.01 for t in task.lags)}
     if max(task.lags, default=0) < FARTHEST_FACTOR:  # beyond, the factor of lin is no float
         found = {"lin": sum(math.exp(0.01 * t) for t in task.lags), **found}
     return PaperRates(found)

@@ -32,6 +32,7 @@ from memloci.planner.design import Bucket, Decay, Design, Kernel, Layer, Move, T
 ROUNDING = 64.0  # tuned: what a unit of mass costs in roundoffs, when heads are chosen
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 STEPS = (1, 2, 3, 4)  # shifts per layer that depth tries
+FARTHEST = 1_024  # tuned: lags that lin and log heads are fitted to; the bound takes seconds there, and memory as its square
 LONGEST = 2_048  # lags with a bucket of their own: half of the most buckets that are built
 
 Progress = Callable[[str, float], None]  # what is being done, and the part of the work before it
@@ -126,6 +127,8 @@ def _refuse_beyond_the_wall(rpe: str, lag: int, demand: Demand, enough: float, w
     """Lag 1 needs no cancelling. Beyond it, error plus rounding has a floor that no heads get under."""
     if lag == 1 or enough >= 1:
         return
+    if lag > FARTHEST:
+        raise Obstacle(f"{what}: not tried, for heads are fitted to lags up to {FARTHEST:,}")
     demand.say(f"{rpe}, lag {lag}: the least that any heads leave")
     floor = lower_bound(rpe, SingleLag(lag), price=ROUNDING * demand.u)  # type: ignore[arg-type]
     if floor.error <= enough:

@@ -233,3 +233,10 @@ def test_no_input_beats_any_of_500_certificates(first):
     built, seed = 0, first
     while built < 25:
         built, seed = built + assert_random_is_sound(seed), seed + 1
+
+
+def test_a_far_lag_is_planned_in_a_moment():
+    """What takes the square of the lag is not tried, and says so."""
+    plans = plan(Fixed(lags=[300_000], readout="x1"), tolerance=1e-3)
+    assert plans[0].route == "rotary"
+    assert "heads are fitted to lags up to 1,024" in plans.obstacles["one-layer-lin"]
