@@ -35,7 +35,7 @@ class Size:
 
 
 QUICK = Size(400, length=48, dim=32, held_out=128)
-FULL = Size(3000, length=64, dim=64, held_out=1024)
+FULL = Size(2000, length=64, dim=64, held_out=1024)
 
 
 def training(profile: Profile) -> dict[str, Any]:
