@@ -108,7 +108,7 @@ def _effect(axes: Axes, part: Part, top: float, bottom: float, low: float, high:
         axes.text((low + high) / 2, y, "no number", ha="center", va="center", fontsize=8, color=SOFT)
     beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     axes.annotate(
-        part.verdict, (1, y), (9, 5), **beside, va="center", fontsize=8, fontweight="bold", color=color
+        part.verdict, (1, y), (9, 5), **beside, va="center", fontsize=8, fontweight="bold", color=INK
     )
     axes.annotate(told, (1, y), (9, -5.5), **beside, va="center", fontsize=7.5, color=INK)
 

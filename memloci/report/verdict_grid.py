@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from memloci.report.drawing import GRID, INK, SOFT, svg_of, wrapped
+from memloci.report.drawing import GRID, INK, SOFT, plain_text, svg_of, wrapped
 from memloci.report.effects_figure import VERDICTS
 from memloci.study.claim import Case, Grid
 from memloci.study.statistics import Part
@@ -60,7 +60,9 @@ def _draw(figure: Figure, grid: Grid) -> None:
     axes.tick_params(length=0, pad=6)
     axes.xaxis.tick_top()
     axes.set_xticks([k + 0.5 for k in range(len(grid.columns))], [wrapped(c, 14, 2) for c in grid.columns])
-    axes.set_yticks([k + 0.5 for k in range(len(grid.rows))], list(grid.rows), fontweight="bold")
+    axes.set_yticks(
+        [k + 0.5 for k in range(len(grid.rows))], list(map(plain_text, grid.rows)), fontweight="bold"
+    )
     for k in range(len(grid.rows) + 1):
         axes.axhline(k, color=GRID, linewidth=0.8, zorder=0)
     for y, cases in enumerate(grid.cases):
@@ -88,7 +90,7 @@ def _cell(axes: Axes, x: int, y: int, case: Case, turned: bool) -> None:
     axes.plot([x + 0.16], [y + 0.5], marker=mark, color=color, markerfacecolor=face, markersize=7, zorder=4)
     value = case.part.effect.value
     told = "no number" if value is None else f"{value:.2g} {_short(case.part.unit)}"
-    axes.text(x + 0.27, y + 0.5, told, va="center", fontsize=7.2, color=INK, zorder=4)
+    axes.text(x + 0.27, y + 0.5, plain_text(told), va="center", fontsize=7.2, color=INK, zorder=4)
 
 
 def _short(unit: str) -> str:

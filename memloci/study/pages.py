@@ -29,7 +29,9 @@ def write(out: Path, findings: Sequence[Finding]) -> list[Finding]:
     from memloci.report.study import study_pages
 
     shown = _all(out, findings)
+    all_of = "all" if len(shown) == len(CLAIMS) else " ".join(finding.id for finding in shown)
     about = {
+        "command": shown[0].settings.replace(" study ", f" study {all_of} ", 1),
         "version": f"memloci {__version__}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from memloci.study.arms import BITS, balanced, parameter_count, series, text
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.claims.language import BYTES, MARGIN, budget, if_learned, reader, training
-from memloci.study.statistics import Part, difference
+from memloci.study.statistics import Estimate, Part, difference
 
 ALL_HEADS, DEEP, FLAT = 6, 3, 1  # heads of all layers together, and layers
 
@@ -49,7 +49,6 @@ def judge(evidence: Evidence) -> Judgement:
         if deep.parameters and flat.parameters
         else "sizes unknown"
     )
-    said = "no number" if effect.value is None else f"{effect.value:+.3f} bits per byte"
     curve = series(evidence, "held-out text", [(L, _name(L)) for L in depths], BITS)
     return Judgement(
         parts=(
@@ -60,7 +59,7 @@ def judge(evidence: Evidence) -> Judgement:
                 "bits per byte",
             ),
         ),
-        said=f"At {sizes}, {_name(FLAT)} needs {said} more than {_name(DEEP)}.",
+        said=f"At {sizes}, {_compared(effect)}.",
         notes=learned,
         panels=(
             Panel(
@@ -73,6 +72,13 @@ def judge(evidence: Evidence) -> Judgement:
             ),
         ),
     )
+
+
+def _compared(effect: Estimate) -> str:
+    if effect.value is None:
+        return "an arm has no number to compare"
+    more = "more" if effect.value >= 0 else "fewer"
+    return f"{_name(FLAT)} needs {abs(effect.value):.3f} bits per byte {more} than {_name(DEEP)}"
 
 
 CLAIM = Claim(
