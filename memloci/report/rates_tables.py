@@ -10,7 +10,8 @@ from memloci.certifier.certificate import Proved
 from memloci.numbers import lower_number, number
 from memloci.report.tables import plain_table
 from memloci.study.claim import Panel
-from memloci.study.rates import MEASURES, RatesFinding, Slope, over_seeds
+from memloci.study.rates import RatesFinding
+from memloci.study.rates_curves import MEASURES, Slope, over_seeds
 
 DASH = "–"
 KINDS = {

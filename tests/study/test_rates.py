@@ -17,7 +17,9 @@ from memloci.report.study_figures import panel_figure
 from memloci.study import compiled_book, compiled_sizes
 from memloci.study import rates as module
 from memloci.study.claim import PILOT, Arm, Result
-from memloci.study.rates import MEASURES, VARIES, RatesFinding, rates
+from memloci.study.rates import RatesFinding, rates
+from memloci.study.rates_asked import VARIES, arms_of, read
+from memloci.study.rates_curves import MEASURES
 from memloci.sweeps.store import Store
 
 FAKE = "tests.study.fake:execute"
@@ -306,9 +308,9 @@ def test_arms_can_be_built_for_every_gallery_task():
     for name, entry in ml.GALLERY.items():
         task = entry()
         for vary in VARIES:
-            asked = module._asked(task, vary, None, "log", 5, 600, 0)
+            asked = read(task, vary, None, "log", 5, 600, 0)
             notes: list[str] = []
-            arms = module._arms(asked, 600, notes)
+            arms = arms_of(asked, 600, notes)
             assert len(arms) >= 2, (name, vary, notes)
             for value, arm in arms.items():
                 assert isinstance(arm, Arm)

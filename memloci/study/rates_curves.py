@@ -1,0 +1,225 @@
+"""The curves of `memloci rates`: panels, rows and slopes, and what the paper says."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memloci.planner.rates import FALLING, stated
+from memloci.study.claim import Panel, Result, Series
+from memloci.study.compiled_book import Asked, Compiled, Floor
+from memloci.study.statistics import NOTHING, Estimate, mean, slope
+from memloci.tasks.essential import Essential
+
+MEASURES = {"err_sup": "largest error", "err_mean_square": "mean square error"}
+TRAINED = "trained"
+ONE_MODEL = ("samples", "length")  # compiled for all of them, so there is no slope
+AXES = {"width": "FFN width, neurons", "samples": "training sequences", "length": "length, tokens"}
+AXES |= {"bits": "bits of the significand"}
+
+Spot = tuple[int, tuple[float, ...]]  # of a curve: where, and the values there
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A fitted slope: of which curve, in which measure, from where to where."""
+
+    curve: str
+    kind: str
+    measure: str
+    estimate: Estimate
+    first: int | None
+    last: int | None
+
+
+# -- the paper --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A slope of the largest error, and what the paper says."""
+
+    slope: float
+    label: str
+    says: str
+
+
+def paper_of(asked: Asked, notes: list[str]) -> Paper | None:
+    said = stated(asked.task).paper
+    match asked.vary:
+        case "heads" if (
+            asked.encoding == "lin" and isinstance(asked.task, Essential) and not _light(asked.task)
+        ):
+            notes.append("paper: its rate in lin heads is for kernels that decay exponentially")
+        case "heads":
+            says = f"E_attn falls like {said.heads}, in exact arithmetic and with free mass: steeper than any line"
+            return Paper(-1.0, "n = 1 of the paper's H^-n", says)
+        case "width":
+            return Paper(said.width_slope, f"the paper's {said.width}", f"E_ffn falls like {said.width}")
+        case "layers":
+            notes.append("paper: no rate in layers; it counts those that suffice, K + 1 + 1{M >= K + 1}")
+        case other:
+            notes.append(f"paper: no rate in {other}")
+    return None
+
+
+def _light(task: Essential) -> bool:
+    """Whether every kernel is below an exponential, as far as can be shown."""
+    return all(term.b > 0 for tail in task.tails for term in tail.terms)
+
+
+# -- curves -----------------------------------------------------------------------------------------------
+
+
+def panel_of(
+    asked: Asked,
+    measure: str,
+    built: Compiled,
+    floors: Sequence[Floor],
+    results: Mapping[int, Result],
+    paper: Paper | None,
+    notes: list[str],
+) -> Panel:
+    square = measure == "err_mean_square"
+    series: list[Series] = []
+    for name, points in built.curves.items():
+        x = tuple(point.x for point in points)
+        bounds = [_squared(point.E) if square else float(point.E) for point in points]
+        proved = tuple(map(_finite, bounds))
+        if not all(proved):
+            notes.append(f"{name}: no bound below infinity at {_listed(x, proved)}")
+        series.append(Series(name, x, proved, "certified"))
+        if asked.vary not in ONE_MODEL and len(_falling(_positive(series[-1]))) < 2:
+            notes.append(f"{name}: its bound does not fall with {asked.vary}, so it has no slope")
+        if any(point.err_sup is not None for point in points):
+            seen = [point.err_mean_square if square else point.err_sup for point in points]
+            series.append(Series(name, x, tuple(map(_finite, seen)), "measured"))
+    if results:
+        values = tuple(tuple(result.values(measure)) for result in results.values())
+        series.append(Series(TRAINED, tuple(results), values, "trained"))
+    if floors and square:
+        notes.append("lower bound: proved of the largest error only; none of the mean square")
+    series += [] if square else map(_bound, floors)
+    if paper is not None and (guide := _guide(asked, series, paper, 2 if square else 1)):
+        series.append(guide)
+    what = MEASURES[measure]
+    return Panel(
+        title=f"{what[0].upper()}{what[1:]} against {asked.vary}",
+        x=AXES.get(asked.vary, asked.vary),
+        y=what,
+        series=tuple(series),
+        log_x=asked.vary != "bits",
+    )
+
+
+def _squared(E: float) -> float:
+    """A bound on the mean square, rounded up."""
+    return math.nextafter(float(E) * float(E), math.inf)
+
+
+def _finite(value: float | None) -> tuple[float, ...]:
+    return () if value is None or not math.isfinite(value) else (float(value),)
+
+
+def _listed(x: Sequence[int], values: Sequence[tuple[float, ...]]) -> str:
+    return ", ".join(f"{a:,}" for a, own in zip(x, values, strict=True) if not own)
+
+
+def _bound(floor: Floor) -> Series:
+    return Series(
+        floor.name, tuple(floor.E_least), tuple((value,) for value in floor.E_least.values()), "bound"
+    )
+
+
+def _guide(asked: Asked, series: Sequence[Series], paper: Paper, power: int) -> Series | None:
+    """A line of the paper's slope through the first point of the first curve that falls, if there is one."""
+    curves = [(own, _positive(own)) for own in series if own.kind in ("certified", "trained")]
+    curves.sort(key=lambda curve: curve[0].kind == "certified" and len(_falling(curve[1])) < 2)
+    points = next((points for _, points in curves if points), None)
+    if points is None:
+        return None
+    x, values = points[0]
+    start = 10 ** (sum(map(math.log10, values)) / len(values))
+    at = tuple(value for value in asked.values if value >= x)
+    line = tuple((start * (value / x) ** (power * paper.slope),) for value in at)
+    return Series(paper.label if power == 1 else f"{paper.label}, squared", at, line, "paper")
+
+
+def _positive(series: Series) -> list[Spot]:
+    """The points that logarithms can show."""
+    pairs = zip(series.x, series.values, strict=True)
+    return [(x, values) for x, values in pairs if x > 0 and values and min(values) > 0]
+
+
+# -- numbers ----------------------------------------------------------------------------------------------
+
+
+def rows_of(built: Compiled, floors: Sequence[Floor], results: Mapping[int, Result]) -> list[dict[str, Any]]:
+    """Every point of every curve; proved numbers are E_..., observed ones err_..."""
+    rows: list[dict[str, Any]] = []
+    for curve, points in built.curves.items():
+        for point in points:
+            plain = {k: _plain(v) for k, v in asdict(point).items()}
+            rows.append({"curve": curve, **plain})
+    rows += [
+        {"curve": floor.name, "x": x, "E_least": value}
+        for floor in floors
+        for x, value in floor.E_least.items()
+    ]
+    for value, result in results.items():
+        row: dict[str, Any] = {"curve": TRAINED, "x": value, "rate": result.rate, "runs": len(result.records)}
+        for measure in MEASURES:
+            found = over_seeds(result.values(measure))
+            row |= {measure: found.value, f"{measure}_low": found.low, f"{measure}_high": found.high}
+        rows.append({**row, "parameters": result.parameters})
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def over_seeds(values: Sequence[float]) -> Estimate:
+    """10^mean of log10, with its interval; zeros have no logarithm."""
+    if not values or min(values) <= 0:
+        return NOTHING
+    found = mean([math.log10(value) for value in values])
+    power = lambda v: None if v is None or v > 300 else 10.0 ** max(v, -300.0)
+    several = len(values) > 1  # one run has no interval
+    return Estimate(
+        power(found.value), power(found.low) if several else None, power(found.high) if several else None
+    )
+
+
+def slopes_of(asked: Asked, panels: Sequence[Panel]) -> list[Slope]:
+    kinds = ("trained",) if asked.vary in ONE_MODEL else ("certified", "measured", "trained")
+    return [
+        _slope(asked, measure, series)
+        for measure, panel in zip(MEASURES, panels, strict=True)
+        for series in panel.series
+        if series.kind in kinds
+    ]
+
+
+def _slope(asked: Asked, measure: str, series: Series) -> Slope:
+    size: Callable[[int], float] = (lambda bits: 2.0**bits) if asked.vary == "bits" else float
+    points = _positive(series)
+    if series.kind != "trained":
+        points = _falling(points)
+    if len(points) < 2:
+        return Slope(series.name, series.kind, measure, NOTHING, None, None)
+    x = [size(x) for x, values in points for _ in values]
+    y = [math.log10(value) for _, values in points for value in values]
+    return Slope(series.name, series.kind, measure, slope(x, y), points[0][0], points[-1][0])
+
+
+def _falling(points: list[Spot]) -> list[Spot]:
+    """Without the plateaus at both ends: too few heads for anything, and a wall."""
+    falls = lambda before, after: after[1][0] < FALLING * before[1][0]
+    while len(points) > 1 and not falls(*points[-2:]):
+        points = points[:-1]
+    while len(points) > 1 and not falls(*points[:2]):
+        points = points[1:]
+    return points
