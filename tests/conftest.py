@@ -1,6 +1,7 @@
 """Strict settings for every test: float64 on, no silent promotion, shapes checked at run time."""
 
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("MEMLOCI_CACHE", "off")  # nothing is written to the home of who runs the tests
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell's job in the background ignores Ctrl-C, and so would what
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests start and stop by it
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
