@@ -67,7 +67,8 @@ def _tiles(finding: RatesFinding) -> str:
 
 
 def _figure(name: str, panel: Panel) -> str:
-    return page.figure(panel_figure(panel, f"rates-{name}"), panel.title, "") + files_of(f"rates-{name}")
+    drawn = page.figure(panel_figure(panel, f"rates-{name}"), panel.title, "")
+    return f"<div>{drawn}{files_of(f'rates-{name}')}</div>"
 
 
 def _reading(finding: RatesFinding) -> str:
