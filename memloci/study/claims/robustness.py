@@ -69,7 +69,7 @@ def _cases(profile: Profile) -> list[tuple[str, str]]:
 
 
 def _small(profile: Profile) -> Profile:
-    """So many cases have the quick profile's sizes, and shorter grids of rates: tuned to half an hour for all."""
+    """So many cases have the quick profile's sizes, and shorter grids of rates: tuned to less than an hour for all."""
     if profile.name == "quick":
         return profile
     return replace(profile, name="quick", pilots=1, rates=(3e-3, 1e-2, 3e-2))
@@ -201,7 +201,7 @@ def _said(found: Mapping[tuple[str, str], Again]) -> str:
     opened = len(pairs) - held - len(turned)
     names = f": {', '.join(turned)}" if turned else ""
     return (
-        f"Of {len(pairs)} verdicts that a change could turn around, {held} hold, {opened} are left open, and "
+        f"Of {len(pairs)} verdicts that a change could turn around, {held} hold, {opened} {'is' if opened == 1 else 'are'} left open, and "
         f"{len(turned)} {'turns' if len(turned) == 1 else 'turn'} around{names}."
     )
 
@@ -233,7 +233,7 @@ CLAIM = Claim(
         "The arms of the other claims are trained again with one switch changed in all of them: layer norm, a window of 16 "
         "tokens, every second token only, log, t5 and rotary encodings (quick: 2b with layer norm and with a window). t5 and rotary "
         "biases have no sum over an infinite past, so softmax takes its place; with a window slopes are trained as they are and not by "
-        "their logarithm; norms add 5 % of parameters to the eight layers of 5b. Models have the quick profile's sizes. Cases that would be other claims, or whose heads cannot "
+        "their logarithm; with norms the eight layers of 5b have 5 % more parameters than its one. Models have the quick profile's sizes. Cases that would be other claims, or whose heads cannot "
         "see what is to be recalled, are left out: strided attention is judged on even lags. Each claim is judged by its "
         "own rule with the change and with none; all together share the 5 %. A verdict that turns around refutes the claim; that "
         "none does is confirmed only if no case is open."
