@@ -8,7 +8,7 @@ help:
 	@echo "make demo      see what memloci does; writes pages and figures to out/demo"
 	@echo "make test      the tests of every change, minutes"
 	@echo "make test-all  the slow tests too"
-	@echo "make lint      ruff and pyright"
+	@echo "make lint      style, types, the direction of imports, formats of numbers, dangling references"
 	@echo "make verdicts  all claims, a quarter of an hour; writes out/study and the table in README.md"
 	@echo "make bench     speed, as ratios; writes out/bench"
 
@@ -33,6 +33,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python -m tools
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

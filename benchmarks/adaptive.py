@@ -6,7 +6,7 @@ Each row plans one route, makes the weights and proves their certificate; ratios
 from benchmarks.compile import seconds
 from benchmarks.table import Table
 from memloci.pipeline import compile
-from memloci.tasks.adaptive import Adaptive
+from memloci.tasks.short import Adaptive
 
 LAGS = {"rotary": (16, 256, 4_096), "chain": (16, 32)}
 LETTERS = (4, 8, 16, 32)

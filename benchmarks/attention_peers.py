@@ -85,9 +85,9 @@ def memloci_on(path: str) -> Callable[[Case], Job]:
     import jax.numpy as jnp
     import jax.random as jr
 
-    from memloci.fast.choice import PATHS
     from memloci.model.architecture import Architecture
     from memloci.model.attention import Attention
+    from memloci.model.paths.choice import PATHS
 
     if path not in PATHS:
         raise LookupError(f"memloci has no path {path!r}, only {', '.join(PATHS)}")

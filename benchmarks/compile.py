@@ -15,11 +15,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.table import Table
-from memloci.approx.kernel_sums import fit
-from memloci.approx.targets import SingleLag
+from memloci.approx.kernels.kernel_sums import fit
+from memloci.approx.kernels.targets import SingleLag
 from memloci.pipeline import compile
-from memloci.report.drawing import BLUE, GREEN, RED, style
-from memloci.tasks.fixed import Fixed
+from memloci.tasks.short import Fixed
+from memloci.views.drawing import BLUE, GREEN, RED, style
 
 LAGS = {"rotary": (8, 64, 512, 4_096, 32_768), "depth-1": (8, 16, 32, 64)}
 MEMORIES = (1, 2, 4, 8, 16, 32)  # one rotary head each

@@ -1,6 +1,6 @@
 """How long until a small model has taken its first step, and its first thousand: compilation counts.
 
-The model of benchmarks/training.py with one layer of 4 heads, trained by `memloci.training` with fresh batches, evaluation
+The model of benchmarks/training.py with one layer of 4 heads, trained by `memloci.train` with fresh batches, evaluation
 included; PyTorch gets one batch for all steps. Time is CPU time since the process was started, compilers that it starts
 included. "again" is a second process with what the first one kept on disk.
 """
@@ -53,8 +53,8 @@ def _spent() -> float:
 
 
 def _memloci() -> tuple[float, float]:
-    from memloci.training.program import Program
-    from memloci.training.spec import Run
+    from memloci.train.program import Program
+    from memloci.train.spec import Run
 
     channels = [{"name": name, "range": [-1, 1]} for name in "ab"]
     task = {"kind": "fixed", "channels": channels, "lags": [3, 9], "readout": "a1 * b2"}

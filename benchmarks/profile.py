@@ -89,8 +89,8 @@ def training(H: int) -> list[Part]:
 
     from benchmarks import training_peers as peers
     from benchmarks.training import BATCH, LENGTH, job
-    from memloci.fast.folded import MICRO_BATCH, fold
-    from memloci.fast.gradients import recall_own
+    from memloci.model.paths.folded import MICRO_BATCH, fold
+    from memloci.model.paths.gradients import recall_own
 
     one, made, n, D, d = job(2, H), peers.model(2, H), LENGTH, peers.DIM, peers.DIM // H
     rng = np.random.default_rng(0)
@@ -212,7 +212,7 @@ def lin(n: int) -> list[Part]:
     import jax.numpy as jnp
 
     from benchmarks.attention_peers import D_V, Case, inputs, memloci_on, roofline, slopes
-    from memloci.fast import decay
+    from memloci.model.paths import decay
 
     case, C = Case("lin", "forward", n), decay.CHUNK
     V = jnp.asarray(inputs(n)[0]).reshape(-1, C, len(slopes("lin")) * D_V)

@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks import adaptive
 from benchmarks.table import Table
-from memloci.tasks.base import Task
-from memloci.tasks.fixed import Fixed
+from memloci.tasks.short import Fixed
+from memloci.tasks.task import Task
 
 LENGTHS = (10_000, 100_000, 1_000_000)
 LAG, T = 65_535, 4_096
@@ -34,7 +34,7 @@ def measure(name: str, n: int) -> dict[str, float]:
     import jax.numpy as jnp
     import jax.random as jr
 
-    from memloci.certifier.certify import certify
+    from memloci.certify.certify import certify
     from memloci.pipeline import compile
     from memloci.tasks.inputs import sample
 

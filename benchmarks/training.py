@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from benchmarks.table import Table
 from benchmarks.training_peers import FOLDED, OURS, PEERS, STEPS, model
 from benchmarks.turns import Worker, in_turn, started
-from memloci.report.drawing import BLUE, GREEN, RED, style
+from memloci.views.drawing import BLUE, GREEN, RED, style
 
 SIZES = ((1, 1), (1, 4), (1, 16), (2, 4), (2, 16))  # (L, H)
 REQUIRED = {(1, 1): 7.0, (1, 4): 7.0, (1, 16): 7.0, (2, 4): 2.5, (2, 16): 4.0}
@@ -52,7 +52,7 @@ def job(L: int, H: int) -> dict[str, Any]:
     """The weights and the batch, as numbers that every contender reads."""
     import jax.random as jr
 
-    from memloci.tasks.fixed import Fixed
+    from memloci.tasks.short import Fixed
 
     made = model(L, H)
     channels = [{"name": name, "range": [-1, 1]} for name in "ab"]

@@ -80,7 +80,7 @@ def memloci(job: dict[str, Any]) -> tuple[float, str, Run]:
     import jax.numpy as jnp
     import optax
 
-    from memloci.fast.folded import loss_and_gradient
+    from memloci.model.paths.folded import loss_and_gradient
 
     trained, rest = eqx.partition(model(job["L"], job["H"]), eqx.is_inexact_array)
     x, y = jnp.asarray(job["x"], "float32"), jnp.asarray(job["y"], "float32")
@@ -238,7 +238,7 @@ def _attention(peer: str, kind: str, n: int) -> Callable[..., Any]:
 
 
 def _folded(top: dict[str, Any], layer: dict[str, Any], n: int, kind: str):
-    """One layer whose keys and values are the raw input, as in memloci/fast/folded.py."""
+    """One layer whose keys and values are the raw input, as in memloci/model/paths/folded.py."""
     import torch
     import torch.nn.functional as F
 

@@ -20,9 +20,9 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from memloci import pipeline
-from memloci.numbers import number
-from memloci.report.write import Entry, index_html
+from memloci.core.numbers import number
 from memloci.tasks.load import load_task
+from memloci.views.write import Entry, index_html
 
 
 @dataclass(frozen=True)

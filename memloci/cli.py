@@ -17,7 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from memloci import __version__
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
+from memloci.core.numbers import number
+from memloci.core.precision import DEFAULT, EVALUATED
 
 DONE, FAILED, BAD_INPUT, MISSED = 0, 1, 2, 3
 MANY_RUNS = 1000  # more are asked about
@@ -76,9 +78,9 @@ def tasks(
     as_json: Json = False,
 ) -> None:
     """List the gallery, or show one task: its memories, ranges and an example."""
-    from memloci.report import tables
     from memloci.tasks.gallery import GALLERY
     from memloci.tasks.load import load_task
+    from memloci.views import tables
 
     if task is None:
         if as_json:
@@ -108,7 +110,7 @@ Task = Annotated[
     typer.Argument(help="A gallery name or a TOML file.", autocompletion=_complete_task, show_default=False),
 ]
 Tolerance = Annotated[float, typer.Option("--tolerance", help="Worst-case error to stay below.")]
-Precision = Annotated[str, typer.Option("--precision", help="float32 or float64.")]
+Precision = Annotated[str, typer.Option("--precision", help=f"{', '.join(EVALUATED)}.")]
 Model = Annotated[Path, typer.Argument(help="A directory that memloci wrote.", show_default=False)]
 EvaluationPath = Annotated[
     str | None, typer.Option("--path", help="How the model is evaluated; `memloci doctor` lists the paths.")
@@ -119,7 +121,7 @@ EvaluationPath = Annotated[
 def plan(
     task: Task,
     tolerance: Tolerance = 1e-3,
-    precision: Precision = "float32",
+    precision: Precision = DEFAULT,
     route: Annotated[
         list[str] | None, typer.Option("--route", help="Look at this route only; may be repeated.")
     ] = None,
@@ -136,11 +138,11 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Architectures that meet the tolerance, cheapest first, and for those that cannot, why."""
-    from memloci.planner import rates
-    from memloci.planner.depth_table import depth_table as make_depth_table
-    from memloci.planner.make_plan import plan as make_plans
-    from memloci.report import plan_tables
+    from memloci.synthesize import plan as make_plans
     from memloci.tasks.load import load_task
+    from memloci.tradeoffs import rates
+    from memloci.tradeoffs.depth_table import depth_table as make_depth_table
+    from memloci.views import plan_tables
 
     record = load_task(task)
     if depth_table:
@@ -170,7 +172,7 @@ def compile(
     task: Task,
     out: Annotated[Path, typer.Option("--out", help="The directory to write.", show_default=False)],
     tolerance: Tolerance = 1e-3,
-    precision: Precision = "float32",
+    precision: Precision = DEFAULT,
     route: Annotated[
         str | None, typer.Option("--route", help="Take this route instead of the cheapest.")
     ] = None,
@@ -182,8 +184,8 @@ def compile(
     import jax.random as jr
 
     from memloci import pipeline
-    from memloci.report import plan_tables
     from memloci.tasks.load import load_task
+    from memloci.views import plan_tables
 
     record = load_task(task)
     record.to_dict()  # a task that cannot be written is refused before the work, not after
@@ -192,7 +194,7 @@ def compile(
         plans = pipeline.plan(
             record, tolerance, precision, routes=[route] if route else None, progress=planning
         )
-        built = pipeline.compile(record, pipeline.best(plans), path=path)
+        built = pipeline.compile(record, plans.best, path=path)
         progress("measuring", 0.85)
         seen = pipeline.measure(built.model, record, key=jr.key(seed))
         progress("writing the report", 0.95)
@@ -203,7 +205,7 @@ def compile(
         )
     else:
         _print(plan_tables.certificate_table(built.certificate, seen))
-        _write(f"wrote {out}: model.safetensors, model.json, certificate.json, report.html\n")
+        _write(f"wrote {out}: model.safetensors, model.json, circuit.json, certificate.json, report.html\n")
     if not built.certificate.met:
         raise typer.Exit(MISSED)
 
@@ -212,7 +214,7 @@ def compile(
 def verify(directory: Model, as_json: Json = False) -> None:
     """Recompute the certificate from the weights and the task; a changed weight is caught."""
     from memloci import pipeline
-    from memloci.report import plan_tables
+    from memloci.views import plan_tables
 
     with _progress() as progress:
         progress("verifying", 0.1)
@@ -241,7 +243,7 @@ def measure(
 
     from memloci import pipeline
     from memloci.model.store import load
-    from memloci.report import plan_tables
+    from memloci.views import plan_tables
 
     with _progress() as progress:
         progress("loading", 0.0)
@@ -266,7 +268,9 @@ def measure(
         _print(plan_tables.certificate_table(proved, seen))
     else:
         _write(f"not certified: {refused}\n")
-        _write(f"largest error, sampled {seen.err_sampled:.2e}, adversarial {seen.err_adversarial:.2e}\n")
+        _write(
+            f"largest error, sampled {number(seen.err_sampled)}, adversarial {number(seen.err_adversarial)}\n"
+        )
     if seen.counterexample:
         _write(f"counterexample: {seen.counterexample}\n")
 
@@ -327,9 +331,10 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Weights by gradient, with curves, a report, and the reason where it fails."""
-    from memloci.report.fit_tables import fits_table
-    from memloci.training import options
-    from memloci.training.train import Interrupted, best, runs_in, train_together
+    from memloci import pipeline
+    from memloci.train import options
+    from memloci.train.train import Interrupted, best, runs_in
+    from memloci.views.fit_tables import fits_table
 
     if resume and out is not None and task is None:
         runs = runs_in(out)
@@ -344,7 +349,7 @@ def train(
     write_curves = options.tracker(track, out)
     try:
         with _progress() as progress:
-            fits = train_together(runs, out=out, resume=resume, progress=progress)
+            fits = pipeline.train_together(runs, out=out, resume=resume, progress=progress)
     except Interrupted as stopped:
         print(f"memloci: {stopped}", file=sys.stderr)
         raise typer.Exit(FAILED) from None
@@ -377,9 +382,9 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """A grid of trainings; started again it goes on, and nothing is trained twice."""
-    from memloci.report import run_tables
     from memloci.sweeps import start
     from memloci.sweeps.grid import read_sweep
+    from memloci.views import run_tables
 
     asked = read_sweep(file, ask=lambda count: None if yes or dry_run else _ask_about(count))
     if dry_run:
@@ -392,8 +397,10 @@ def sweep(
     with _kept_in(store) as progress:
         options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
         runs = start.sweep(asked, store=store, progress=progress, **options)
+    from memloci import pipeline
+
     page = report or store.with_name(f"{asked.name}.html")
-    _write_report(asked.name, runs, page)
+    pipeline.write_sweep(asked.name, runs, page)
     if as_json:
         impossible = [each.to_dict() for each in asked.impossible]
         told = {"sweep": asked.name, "store": str(store), "report": str(page)}
@@ -407,19 +414,6 @@ def sweep(
         _write(f"wrote {page}\n")
     if runs.counts()["failed"]:
         raise typer.Exit(FAILED)
-
-
-def _write_report(name: str, runs: Any, page: Path) -> None:
-    """The page about the runs and, where they left a model, one about the best of them."""
-    from memloci.model.files import replace_together
-    from memloci.report.sweeps import sweep_html
-    from memloci.report.training import training_html
-    from memloci.sweeps.fits import best_fits
-
-    pages = {page.name: sweep_html(name, runs.whole()).encode()}
-    if fits := best_fits(runs):
-        pages[f"{page.stem}-best.html"] = training_html(fits).encode()
-    replace_together(page.parent, pages)
 
 
 def _ask_about(count: int) -> None:
@@ -460,8 +454,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List, filter, compare, export and report the runs of a store."""
-    from memloci.report import run_tables
     from memloci.sweeps.runs import Runs
+    from memloci.views import run_tables
 
     found = Runs(store, sweep=sweep)
     known = found.counts()
@@ -471,9 +465,11 @@ def runs(
     if export is not None:
         found.export(export)
     if report is not None:
-        _write_report(sweep or store.name, found, report)
+        from memloci import pipeline
+
+        pipeline.write_sweep(sweep or store.name, found, report)
     if track is not None:
-        from memloci.training.options import tracker
+        from memloci.train.options import tracker
 
         histories = {row["key"][:12]: row["history"] for row in found.whole() if row["history"]}
         tracker(track, store.parent)(histories)
@@ -515,7 +511,7 @@ def rates(
     as_json: Json = False,
 ) -> None:
     """Error against one size: the paper's slope, what is proved, what is compiled, what is trained."""
-    from memloci.model.files import replace_together
+    from memloci.core.files import replace_together
     from memloci.study.rates import rates as find_rates
 
     try:
@@ -539,13 +535,13 @@ def rates(
             progress=progress,
         )
     if out is not None:
-        from memloci.report.rates import rates_files
+        from memloci.views.rates import rates_files
 
         replace_together(out, rates_files(finding))
     if as_json:
         _print_json(finding.to_dict())
         return
-    from memloci.report.rates_tables import rates_text
+    from memloci.views.rates_tables import rates_text
 
     _print(rates_text(finding))
     if out is not None:
@@ -587,9 +583,8 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Is it true? A claim of the paper, or of ours, with a verdict that can be checked."""
-    from memloci.report import study_tables
-    from memloci.study import pages
     from memloci.study.claims import CLAIMS, load_claim
+    from memloci.views import study_tables
 
     if listed:
         claims = [load_claim(name) for name in CLAIMS]
@@ -599,6 +594,7 @@ def study(
         else:
             _print(study_tables.claims_table(claims))
         return
+    from memloci import pipeline
     from memloci.study.run import STORE
     from memloci.study.run import study as run_study
 
@@ -616,9 +612,9 @@ def study(
             progress=progress,
         )
         progress("writing the pages", 1.0)
-        written = pages.write(out, findings)
+        written = pipeline.write_study(findings, out)
     if readme is not None:
-        pages.update_readme(readme, findings)
+        pipeline.write_verdicts(findings, readme)
     if as_json:
         _print_json([finding.to_dict() for finding in findings])
     else:
@@ -631,7 +627,7 @@ def study(
 @app.command(epilog="Example:  memloci doctor --json")
 def doctor(as_json: Json = False) -> None:
     """Versions, devices and optional extras: what is here, and how to get what is not."""
-    from memloci.report.doctor import examine, findings_table
+    from memloci.views.doctor import examine, findings_table
 
     findings = examine()
     if as_json:

@@ -1,26 +1,37 @@
 """The whole story as one short file; read this first.
 
-task -> plan -> compile -> certify -> measure -> report
+    task -> plan -> compile -> certify -> measure -> report
+
+Below it, what is written to files: each function takes records and has the pages about them drawn (views/).
 """
 
 import json
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from memloci.certifier.certificate import Certificate
-from memloci.certifier.certify import certify
-from memloci.errors import BadInput
-from memloci.model.files import read_bytes
+from memloci.certify.certificate import VERSION, Certificate
+from memloci.certify.certify import certify
+from memloci.core.errors import BadInput
+from memloci.core.files import read_bytes, replace_together
+from memloci.core.precision import DEFAULT
+from memloci.core.specs import shorten
 from memloci.model.store import load, read, save
 from memloci.model.transformer import Transformer
-from memloci.observer.sup_error import Measurement, measure
-from memloci.planner.make_plan import Plan, Plans, plan
-from memloci.planner.routes import Progress
-from memloci.specs import shorten
-from memloci.tasks.base import Task
+from memloci.observe.sup_error import Measurement, measure
+from memloci.synthesize import Plan, Plans, Progress, plan
+from memloci.tasks.task import Task
 
-CERTIFICATE, REPORT = "certificate.json", "report.html"
+if TYPE_CHECKING:  # a compilation needs none of these
+    from memloci.study.claim import Finding
+    from memloci.sweeps.runs import Runs
+    from memloci.train.spec import Run
+    from memloci.train.train import Fit
+
+CERTIFICATE, CIRCUIT, REPORT = "certificate.json", "circuit.json", "report.html"
 AGREEMENT = 1e-9  # relative; the same weights give the same numbers, up to the platform's library
 
 
@@ -39,51 +50,47 @@ def compile(
     chosen: Plan | None = None,
     *,
     tolerance: float = 1e-3,
-    precision: str = "float32",
+    precision: str = DEFAULT,
     route: str | None = None,
     path: str | None = None,
     progress: Progress | None = None,
 ) -> Built:
     """The model of a plan; without one, of the cheapest plan, or of the best where none meets the tolerance.
 
-    `path` is how it is to be evaluated (memloci/fast/choice.py), if not by the fastest that certificates cover
+    `path` is how it is to be evaluated (memloci/model/paths/choice.py), if not by the fastest that certificates cover
     without more ado; it is certified for that one.
     """
     if chosen is None:
-        plans = plan(task, tolerance, precision, routes=[route] if route else None, progress=progress)
-        chosen = best(plans)
+        routes = [route] if route else None
+        chosen = plan(task, tolerance, precision, routes=routes, progress=progress).best
     if path is None:
         return Built(task, chosen.model, chosen.certificate, chosen)
-    model, old = chosen.model.using(path), chosen.certificate
-    return Built(task, model, certify(model, task, tolerance=old.tolerance, precision=old.precision), chosen)
-
-
-def best(plans: Plans) -> Plan:
-    """The cheapest plan that meets the tolerance, else the one that comes nearest."""
-    if plans.met:
-        return plans.met[0]
-    if plans.missed:
-        return plans.missed[0]
-    reasons = "; ".join(f"{route}: {reason}" for route, reason in plans.obstacles.items())
-    raise BadInput(f"no route serves this task: {reasons}")
+    model = chosen.model.using(path)
+    return Built(task, model, certify(model, task, tolerance=chosen.certificate.tolerance), chosen)
 
 
 def write(
     built: Built, directory: str | Path, plans: Plans | None = None, seen: Measurement | None = None
 ) -> None:
-    """model.safetensors, model.json, certificate.json and report.html, all of them or none."""
-    from memloci.report.write import report_html
+    """model.safetensors, model.json, circuit.json, certificate.json and report.html, all of them or none."""
+    from memloci.views.write import report_html
 
-    certificate = built.certificate
+    certificate, circuit = built.certificate, built.plan.circuit
     extra = {
-        "route": built.plan.route,
-        "slots": list(built.plan.design.slots),
+        "route": circuit.route,
+        "slots": list(circuit.slots),
         "tolerance": certificate.tolerance,
         "precision": certificate.precision,
     }
-    page = report_html(built, plans, seen)
-    beside = {CERTIFICATE: certificate.to_json().encode(), REPORT: page.encode()}
+    beside = {
+        CIRCUIT: (json.dumps(circuit.to_dict(), indent=1, allow_nan=False) + "\n").encode(),
+        CERTIFICATE: certificate.to_json().encode(),
+        REPORT: report_html(built, plans, seen).encode(),
+    }
     save(built.model, directory, task=built.task, extra=extra, beside=beside)
+
+
+# -- verify -----------------------------------------------------------------------------------------------
 
 
 def verify(directory: str | Path, path: str | None = None) -> Certificate:
@@ -104,7 +111,8 @@ def disagreement(directory: str | Path, found: Certificate) -> str | None:
     """How the certificate on file differs from the one just computed; None if it does not.
 
     The file is not trusted: every field of it is compared. Bounds may differ in the last digits, where
-    branch and bound stops; weights that were changed move them by more, or move their terms.
+    branch and bound stops; weights that were changed move them by more, or move their terms. Of a file of the first
+    version, whose bounds were larger, every bound must still be proved.
     """
     try:
         claimed = json.loads(read_bytes(Path(directory) / CERTIFICATE, 2**24))
@@ -114,29 +122,165 @@ def disagreement(directory: str | Path, found: Certificate) -> str | None:
         claimed = None
     if not isinstance(claimed, dict) or not claimed.keys() >= {"bound", "terms"}:
         raise BadInput(f"{directory}: {CERTIFICATE} is not a certificate; compile again")
-    return _difference("certificate", claimed, found.to_dict())
+    version = claimed.get("version")
+    if type(version) is int and 1 <= version < VERSION:
+        return _no_longer_proved(claimed, found.to_dict())
+    return _difference("", claimed, found.to_dict())
 
 
 def _difference(place: str, claim: Any, value: Any) -> str | None:
     """The first place where a claim is not what the weights give."""
     if isinstance(claim, dict) and isinstance(value, dict) and claim.keys() == value.keys():
-        parts = [(f"{place}.{key}", claim[key], value[key]) for key in value]
+        parts = [(f"{place}.{key}".lstrip("."), claim[key], value[key]) for key in value]
     elif isinstance(claim, list) and isinstance(value, list) and len(claim) == len(value):
         parts = [(f"{place}[{k}]", c, v) for k, (c, v) in enumerate(zip(claim, value, strict=True))]
     else:
-        if claim == value:
+        if _is_number(claim) and _is_number(value) and abs(claim - value) <= AGREEMENT * abs(value):
             return None
-        if isinstance(claim, int | float) and isinstance(value, int | float):
-            if abs(claim - value) <= AGREEMENT * abs(value):
-                return None
-        return f"the file claims {place} = {shorten(claim)}, the weights give {shorten(value)}"
+        if claim == value and isinstance(claim, bool) == isinstance(value, bool):
+            return None
+        return _claims(place, claim, value)
     return next((found for part in parts if (found := _difference(*part)) is not None), None)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    """A number that a float can hold; JSON has larger ones."""
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return numeric and abs(value) <= sys.float_info.max
+
+
+def _no_longer_proved(claimed: dict[str, Any], found: dict[str, Any]) -> str | None:
+    """The first claim of an older version that the weights do not bear out. Its terms may be others, but must add up to
+    a bound that holds."""
+    if claimed.keys() != found.keys():
+        return f"the file has the fields {', '.join(claimed)}, a certificate has {', '.join(found)}"
+    for name in ("status", "tolerance", "precision", "mass"):
+        if problem := _difference(name, claimed[name], found[name]):
+            return problem
+    least = claimed["mass_lower_bound"]
+    if least is not None and not _at_most(least, found["mass_lower_bound"]):
+        return _claims("mass_lower_bound", least, found["mass_lower_bound"])
+    try:
+        levels = [(level["memories"], level["E"]) for level in claimed["levels"]]
+        upper = {name: (claimed[name], found[name]) for name in ("bound", "exact_bound", "bits")}
+        upper |= {
+            f"bound_by_precision.{name}": (E, found["bound_by_precision"][name])
+            for name, E in claimed["bound_by_precision"].items()
+        }
+        upper |= {
+            f"levels[{k}].E": (E if memories == own["memories"] else 0.0, own["E"])
+            for k, ((memories, E), own) in enumerate(zip(levels, found["levels"], strict=True))
+        }
+        terms = [term["E"] for term in claimed["terms"]]
+        upper["terms"] = (None if None in terms else math.fsum(terms), found["bound"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return "the file is no certificate of this model: its terms, levels or precisions are others"
+    broken = [(name, *pair) for name, pair in upper.items() if not _at_most(*reversed(pair))]
+    return _claims(*broken[0]) if broken else None
+
+
+def _at_most(x: Any, y: Any) -> bool:
+    """x <= y of two bounds, up to the agreement; null is infinite."""
+    if y is None or x is None:
+        return y is None
+    return _is_number(x) and _is_number(y) and x <= y + AGREEMENT * abs(y)
+
+
+def _claims(name: str, claim: Any, value: Any) -> str:
+    place = f"certificate.{name}" if name else "certificate"
+    return f"the file claims {place} = {shorten(claim)}, the weights give {shorten(value)}"
 
 
 def _number(value: Any, directory: str | Path) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"{directory}: model.json: extra.tolerance must be a number, found {value!r}")
+        raise BadInput(f"{directory}: model.json: extra.tolerance must be a number, found {shorten(value)}")
     return float(value)
 
 
-__all__ = ["Built", "best", "certify", "compile", "measure", "plan", "verify", "write"]
+# -- trainings, sweeps and studies, with the pages about them ---------------------------------------------
+
+
+def train(
+    task: Any,
+    architecture: Any = None,
+    *,
+    key: Any = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> "Fit":
+    """One model. `task` is a task, a gallery name, a file, or a pair of arrays (x, y); `settings` are `Training`'s.
+
+    `key` is a JAX key in place of `seed`. With `out`, a directory holds the model, its curves and a report.
+    """
+    from memloci.train.train import train
+
+    written: Any = {"out": out, "resume": resume, "progress": progress, "page": _training_page}
+    return train(task, architecture, key=key, **written, **settings)
+
+
+def train_together(
+    runs: "Sequence[Run]",
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> "list[Fit]":
+    """Runs that differ in numbers only (seed, rate, ...), in one compiled program; the fits in their order."""
+    from memloci.train.train import train_together
+
+    return train_together(runs, out=out, resume=resume, progress=progress, page=_training_page)
+
+
+def _training_page(fits: "Sequence[Fit]") -> bytes:
+    from memloci.views.training import training_html
+
+    return training_html(fits).encode()
+
+
+def write_sweep(name: str, runs: "Runs", page: Path) -> None:
+    """The page about the runs of a sweep and, where they left a model, one about the best of them."""
+    from memloci.sweeps.fits import best_fits
+    from memloci.views.sweeps import sweep_html
+
+    pages = {page.name: sweep_html(name, runs.whole()).encode()}
+    if fits := best_fits(runs):
+        pages[f"{page.stem}-best.html"] = _training_page(fits)
+    replace_together(page.parent, pages)
+
+
+def write_study(findings: "Sequence[Finding]", out: Path) -> "list[Finding]":
+    """All pages of a study's directory; the findings that they show."""
+    from memloci.study import pages
+    from memloci.views.study import study_pages
+
+    shown = pages.shown_with(findings, out)
+    replace_together(out, study_pages(shown, pages.about(shown)))
+    return shown
+
+
+def write_verdicts(findings: "Sequence[Finding]", readme: Path) -> None:
+    """The table of verdicts in a README, and in docs/ the records that it is made from."""
+    from memloci.study import pages
+    from memloci.views.study_tables import markdown_table
+
+    records = pages.records_with(findings, readme)
+    pages.write_readme(readme, records, markdown_table(records))
+
+
+__all__ = [
+    "Built",
+    "certify",
+    "compile",
+    "disagreement",
+    "measure",
+    "plan",
+    "train",
+    "train_together",
+    "verify",
+    "write",
+    "write_study",
+    "write_sweep",
+    "write_verdicts",
+]

@@ -19,11 +19,15 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+MODEL = (
+    Path(__file__).parent.parent / "memloci" / "model"
+)  # its paths, inside programs, are compared with it instead
 # Annotations are checked at run time wherever arrays pass; users do not pay for it. Not in approx/ and
 # expressions/, whose inner loops run over single balls and intervals: checking each would double the time.
 install_import_hook(
-    [f"memloci.{part}" for part in ("certifier.rounding", "certifier.signals", "certifier.readout")]
-    + [f"memloci.{part}" for part in ("compiler", "model", "observer", "planner", "tasks")],
+    [f"memloci.{part}" for part in ("certify.rounding", "certify.signals", "certify.readout")]
+    + [f"memloci.{part}" for part in ("circuits", "observe", "routes", "synthesize", "tasks")]
+    + [f"memloci.model.{part.stem}" for part in MODEL.glob("*.py")],
     "beartype.beartype",
 )
 

@@ -3,7 +3,7 @@
     Attn(X)_t = sum_h W_O^h W_V^h sum_{s<t} a^h(t, s) x_s
 
 `Head` is written for one head. `Attention` holds H of them in one `Head` whose arrays have a leading H axis.
-`Head.weights` is the definition; a path (memloci/fast) may reach the same sums without the n x n weights.
+`Head.weights` is the definition; a path (memloci/model/paths) may reach the same sums without the n x n weights.
 
 What has not happened yet must not matter, even when it is NaN or infinite, and 0 * NaN = NaN in a sum
 over all s. So values that are not finite are left out of the sum, and positions that see one become NaN.
@@ -15,12 +15,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from memloci.arrays import Key, Pairs, Scalar, Stream
-from memloci.errors import BadInput
-from memloci.fast.choice import PATHS
+from memloci.core.arrays import Key, Pairs, Scalar, Stream
+from memloci.core.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.model.encodings import ENCODINGS, AbstractEncoding
 from memloci.model.normalisation import NORMALISATIONS, AbstractNormalisation, Past
+from memloci.model.paths.choice import PATHS
 from memloci.model.scores import SCORES, AbstractScore
 
 
@@ -72,7 +72,7 @@ class Attention(eqx.Module):
         return cls(eqx.filter_vmap(make)(ranks, jr.split(key, H)))
 
     def __call__(self, X: Stream, path: str = "plain") -> Stream:
-        """Attn(X), by a path of memloci/fast."""
+        """Attn(X), by a path of memloci/model/paths."""
         heads = self.heads
         V = jnp.einsum("nd,hvd->nhv", X, heads.W_V)
         broken = ~jnp.isfinite(V).all(axis=2)

@@ -20,8 +20,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from memloci.arrays import Key, Lags, OfLags, Pairs, Scalar, Slope, Turns
-from memloci.errors import BadInput
+from memloci.core.arrays import Key, Lags, OfLags, Pairs, Scalar, Slope, Turns
+from memloci.core.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.model.rotation import angles, rotate, turns_of
 from memloci.model.zeta import zeta

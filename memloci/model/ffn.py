@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from memloci.arrays import Key, Stream
+from memloci.core.arrays import Key, Stream
 
 
 class FFN(eqx.Module):

@@ -21,11 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from memloci.arrays import LagPairs, Pairs, Scalar, VisiblePairs
-from memloci.errors import BadInput
-from memloci.fast.base import apart, together
+from memloci.core.arrays import LagPairs, Pairs, Scalar, VisiblePairs
+from memloci.core.errors import BadInput
+from memloci.core.numbers import literal, number
 from memloci.model.architecture import Architecture
 from memloci.model.encodings import AbstractEncoding
+from memloci.model.paths.base import apart, together
 
 if TYPE_CHECKING:  # scores.py stands below this file
     from memloci.model.scores import AbstractScore
@@ -124,8 +125,8 @@ class Infinite(AbstractNormalisation):
         for h, p in enumerate(np.atleast_1d(np.asarray(slope))):
             if not p > encoding.least_slope:
                 raise BadInput(
-                    f"head {h} has slope p = {p:.6g}, but encoding {encoding.name!r} normalised over an "
-                    f"infinite past needs p > {encoding.least_slope:g}"
+                    f"head {h} has slope p = {number(p, 6)}, but encoding {encoding.name!r} normalised over an "
+                    f"infinite past needs p > {literal(encoding.least_slope)}"
                 )
 
     def weights(

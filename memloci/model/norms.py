@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from memloci.arrays import Stream
+from memloci.core.arrays import Stream
 
 EPS = 1e-5
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from memloci.arrays import Lags, Turns
+from memloci.core.arrays import Lags, Turns
 
 
 def turns_of(base: float, count: int) -> Turns:
@@ -25,7 +25,8 @@ def angles(turns: Turns, t: Lags, dtype: np.dtype) -> Float[Array, "*lags f"]:
     """omega_j t, reduced to [-pi, pi) before it becomes a float."""
     wrapped = jnp.outer(t.astype(jnp.uint32), turns)  # modulo 2^32, exactly
     signed = jax.lax.bitcast_convert_type(wrapped, jnp.int32).reshape(*t.shape, turns.shape[0])
-    return signed.astype(dtype) * (2 * np.pi / 2.0**32)
+    wide = np.promote_types(dtype, np.float32)  # float16 does not hold 2^31
+    return (signed.astype(wide) * (2 * np.pi / 2.0**32)).astype(dtype)
 
 
 def rotate(x: Float[Array, "n d_k"], theta: Float[Array, "n f"]) -> Float[Array, "n d_k"]:

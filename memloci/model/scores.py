@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from memloci.arrays import Key, LagPairs, Pairs, Scalar, Stream
+from memloci.core.arrays import Key, LagPairs, Pairs, Scalar, Stream
 from memloci.model.architecture import Architecture
 from memloci.model.encodings import ENCODINGS, AbstractEncoding
 from memloci.model.normalisation import AbstractNormalisation

@@ -22,13 +22,13 @@ import numpy as np
 import safetensors.numpy
 
 from memloci import __version__
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
+from memloci.core.files import read_bytes, replace_together
+from memloci.core.specs import shorten
 from memloci.model.architecture import Architecture
-from memloci.model.files import read_bytes, replace_together
 from memloci.model.transformer import Transformer, require_precision
-from memloci.specs import shorten
-from memloci.tasks.base import Task
 from memloci.tasks.load import task_from_dict
+from memloci.tasks.task import Task
 
 FORMAT = 1
 WEIGHTS, RECORD = "model.safetensors", "model.json"
@@ -59,7 +59,7 @@ def save(
     record = {
         "format": FORMAT,
         "version": __version__,
-        "architecture": model.architecture.model_dump(mode="json"),
+        "architecture": model.architecture.to_dict(),
         "channels": model.channels,
         "outputs": model.outputs,
         "task": task.to_dict() if isinstance(task, Task) else task,

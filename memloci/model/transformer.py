@@ -5,7 +5,7 @@
     y  = W_U X + b_U
 
 Attention reads strictly the past, so y_t depends on x_0, ..., x_t only; the present arrives by the residual.
-Attention has a plain definition, O(n^2), and faster paths to the same numbers (memloci/fast).
+Attention has a plain definition, O(n^2), and faster paths to the same numbers (memloci/model/paths).
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from memloci.arrays import Key, Stream
-from memloci.errors import BadInput
-from memloci.fast.choice import choose
+from memloci.core.arrays import Key, Stream
+from memloci.core.errors import BadInput
 from memloci.model import norms
 from memloci.model.architecture import Architecture
 from memloci.model.attention import Attention
 from memloci.model.encodings import ENCODINGS, AbstractEncoding
 from memloci.model.ffn import FFN
+from memloci.model.paths.choice import choose
 
 MAX_CHANNELS = 2**12  # tuned, like the limits of Architecture
 MAX_LENGTH = 2**31  # positions are 32-bit integers
@@ -86,7 +86,9 @@ class Transformer(eqx.Module):
         self.W_E = jr.normal(key_E, (D, channels), dtype) * channels**-0.5
         self.b_E = jnp.zeros(D, dtype)
         self.positions = ENCODINGS[architecture.encoding].for_embedding(architecture, key=key_positions)
-        self.layers = tuple(Block.init(architecture, key=key_layer) for key_layer in key_layers)
+        self.layers = tuple(
+            Block.init(architecture.block(l), key=key_layer) for l, key_layer in enumerate(key_layers)
+        )
         self.before_readout = norms.before(architecture.norm, D, dtype)
         self.W_U = jr.normal(key_U, (outputs, D), dtype) * D**-0.5
         self.b_U = jnp.zeros(outputs, dtype)
@@ -108,24 +110,35 @@ class Transformer(eqx.Module):
         # Some devices multiply float32 matrices in fewer bits unless told; the theory counts every bit.
         with jax.default_matmul_precision("highest"):
             X = self.embed(x)
-            path = choose(self.architecture, X.shape[0])
-            for layer in self.layers:
-                X = layer(X, path)
+            for l, layer in enumerate(self.layers):
+                X = layer(X, choose(self.architecture.block(l), X.shape[0]))
             return self.readout(X)
 
     def path(self, n: int) -> str:
-        """The path (memloci/fast) that sequences of length n take; `architecture.path` is what was asked for."""
-        return choose(self.architecture, n)
+        """The path (memloci/model/paths) that sequences of length n take, or several where layers differ;
+        `architecture.path` is what was asked for."""
+        paths = [choose(self.architecture.block(l), n) for l in range(self.architecture.layers)]
+        return ", ".join(dict.fromkeys(paths))
 
     def stream(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """One token at a time (memloci/fast/stream.py); from a file, as `Stream.save` left it."""
-        from memloci.fast.stream import Stream
+        """One token at a time (memloci/model/paths/stream.py); from a file, as `Stream.save` left it."""
+        from memloci.model.paths.stream import Stream
 
         return Stream(self) if path is None else Stream.restore(self, path)
 
     def using(self, path: str) -> "Transformer":
         """The same model on another path: a name of `memloci doctor`, or "auto"."""
-        asked = Architecture(**{**self.architecture.model_dump(), "path": path})
+        return self._with_architecture(path=path)
+
+    def astype(self, precision: str) -> "Transformer":
+        """The same weights in another precision, in which the model is then evaluated."""
+        require_precision(precision)
+        changed = self._with_architecture(precision=precision)
+        cast = lambda leaf: leaf.astype(precision) if eqx.is_inexact_array(leaf) else leaf
+        return jax.tree.map(cast, changed)
+
+    def _with_architecture(self, **switches: Any) -> "Transformer":
+        asked = Architecture(**{**self.architecture.to_dict(), **switches})
         changed = object.__new__(type(self))
         for field in dataclasses.fields(self):
             value = asked if field.name == "architecture" else getattr(self, field.name)
@@ -142,11 +155,16 @@ class Transformer(eqx.Module):
         return self.before_readout(X) @ self.W_U.T + self.b_U[None, :]
 
     def check(self) -> None:
-        """Refuse weights that define no function: NaN, infinity, a slope whose normaliser diverges.
+        """Refuse weights that define no function: NaN, infinity, another precision, a slope whose normaliser diverges.
 
         It reads values, so call it outside jit; gradient steps can lead anywhere.
         """
         for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)):
+            if leaf.dtype != self.architecture.precision:
+                raise BadInput(
+                    f"a weight is {leaf.dtype} where the architecture says {self.architecture.precision}; "
+                    f"model.astype({str(leaf.dtype)!r}) changes both"
+                )
             if not np.isfinite(np.asarray(leaf)).all():
                 raise BadInput("a weight is NaN or infinite")
         for l, layer in enumerate(self.layers):
@@ -156,6 +174,7 @@ class Transformer(eqx.Module):
                 raise error.within(f"layer {l}") from None
 
     def _sequence(self, x: Any) -> Float[Array, "n channels"]:
+        require_arithmetic(self.W_E.dtype)
         try:
             x = x if isinstance(x, jax.Array) else np.asarray(x)
         except ValueError:
@@ -172,6 +191,15 @@ class Transformer(eqx.Module):
                 f"the input has {x.shape[0]:,} positions, at most {MAX_LENGTH - 1:,} can be counted"
             )
         return jnp.asarray(x, self.W_E.dtype)
+
+
+def require_arithmetic(dtype: Any) -> None:
+    """JAX computes float64 numbers in float32 once its 64-bit mode is off; nothing that is proved holds then."""
+    if dtype == np.float64 and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise BadInput(
+            "the model is float64, but JAX's 64-bit mode has been switched off since it was made; "
+            "call jax.config.update('jax_enable_x64', True)"
+        )
 
 
 def require_precision(precision: str) -> None:

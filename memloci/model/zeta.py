@@ -16,7 +16,7 @@ from math import factorial
 
 import jax.numpy as jnp
 
-from memloci.arrays import Scalar
+from memloci.core.arrays import Scalar
 
 N = 16
 STEEP = 32.0

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from memloci.core.numbers import number
 from memloci.study.claim import Evidence, Series
 from memloci.study.statistics import Estimate, difference
 
@@ -39,7 +40,7 @@ def _task(fields: dict[str, Any], channels: Sequence[dict[str, Any]]) -> dict[st
 
 @lru_cache(maxsize=8)
 def text(path: str) -> dict[str, Any]:
-    from memloci.training.data import describe
+    from memloci.train.data import describe
 
     return describe(path)
 
@@ -64,16 +65,14 @@ def in_heads(H: int) -> str:
 
 def factor(effect: Estimate) -> str:
     """A gain as a number: 2 decades are 100."""
-    return "no number" if effect.value is None else f"{10**effect.value:.3g}"
+    return "no number" if effect.value is None else f"{number(10**effect.value)}"
 
 
 def changed(effect: Estimate) -> str:
     """A gain in words, behind a subject in the plural."""
     if effect.value is None:
         return "have no number to compare"
-    return (
-        f"{'lower' if effect.value >= 0 else 'raise'} the error by a factor of {10 ** abs(effect.value):.3g}"
-    )
+    return f"{'lower' if effect.value >= 0 else 'raise'} the error by a factor of {number(10 ** abs(effect.value))}"
 
 
 def balanced(architecture: dict[str, Any], channels: int, parameters: int) -> dict[str, Any]:

@@ -8,13 +8,14 @@ bounds, compiled weights, counterexamples.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from memloci.study.statistics import Estimate, Part, Verdict, deciding, overall, shared_level
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 if TYPE_CHECKING:  # a list of claims needs no arrays
     from memloci.model.transformer import Transformer
@@ -265,3 +266,9 @@ def _grid(data: Mapping[str, Any]) -> Grid:
     case = lambda data: Case(data["verdict"], _part(data["part"]) if data["part"] else None)
     cases = tuple(tuple(map(case, row)) for row in data["cases"])
     return Grid(data["title"], tuple(data["rows"]), tuple(data["columns"]), cases)
+
+
+def place(id: str) -> tuple[float, str]:
+    """2a is before 10a."""
+    found = re.match(r"\d+", id)
+    return (int(found[0]) if found else math.inf, id)

@@ -2,22 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, cast
 
-from memloci.approx.rpe import RpeName
-from memloci.certifier.certificate import Certificate, Observed, Proved
-from memloci.certifier.certify import certify
-from memloci.errors import BadInput
+from memloci.approx.kernels.rpe import RpeName
+from memloci.certify.certificate import Certificate
+from memloci.certify.certify import certify
+from memloci.core.errors import BadInput
+from memloci.core.precision import EVALUATED, PRECISIONS
+from memloci.core.proved import Observed, Proved
 from memloci.model.transformer import Transformer
-from memloci.observer.sup_error import Measurement, measure
-from memloci.planner.make_plan import PRECISIONS
-from memloci.tasks.base import Task
+from memloci.observe.sup_error import Measurement, measure
+from memloci.tasks.task import Task
 
 TOLERANCE = 1e-3  # that readouts and heads are made for, where they do not vary
 HEADS = 8  # where they do not vary
 FARTHEST = 128  # tuned: lags that heads are fitted to, and floors computed for
-FORMATS = {8: "bfloat16", 24: "float32", 53: "float64"}  # by the bits of their significand
+SHOWN = ("float32", "float64")  # precisions of the models that are compiled for a curve
+FORMATS = {own.bits: name for name, own in PRECISIONS.items()}
 SEEN: dict[str, int] = {"sequences": 32, "steps": 20, "starts": 4}
 
 Say = Callable[[str], None]
@@ -41,10 +42,6 @@ class Asked:
 
     def length_at(self, value: int) -> int:
         return value if self.vary == "length" else self.length
-
-    @cached_property
-    def far(self) -> float:
-        return max(self.task.lag_bounds)
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class Book:
     ) -> Certificate:
         """A point of a curve: the new model, or the last one if that is better."""
         asked = self.asked
-        proved = proved or certify(model, asked.task, tolerance=TOLERANCE, precision=precision)
+        proved = proved or certify(model, asked.task, tolerance=TOLERANCE)
         own = model.architecture.precision
         bound = proved.bound_by_precision[precision or own]
         points = self.curves.setdefault(curve, [])
@@ -126,7 +123,7 @@ class Book:
         runs_in_it = precision in (None, own)
         seen = self.measured(model, asked.length_at(x)) if runs_in_it else None
         if not runs_in_it:
-            self.note(f"{curve}: nothing measured in {precision}; models run in {' and '.join(PRECISIONS)}")
+            self.note(f"{curve}: nothing measured in {precision}; models run in {' and '.join(EVALUATED)}")
         err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
         points.append(Point(x, bound, proved.exact_bound, *err, what))
         return proved

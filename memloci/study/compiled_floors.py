@@ -4,38 +4,37 @@
 
     E_attn + u B >= floor(u)      (lower_bounds.py),      sup error = |c| E_attn
 
-for fixed and essential memories and outputs that are c times one of them plus what the present adds, with tokens from
+for memories that are fixed kernels and outputs that are c times one of them plus what the present adds, with tokens from
 [-1, 1] or such: the worst input is sign r(z). It is proved over sequences of any length; short ones do not show what lies
 beyond them.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memloci.approx.adaptive_sums import floor as floor_of_form
-from memloci.approx.kernel_targets import memory_target
-from memloci.approx.lower_bounds import lower_bound
-from memloci.approx.ridge_exact import affine
-from memloci.certifier.rounding import UNIT
-from memloci.errors import BadInput
-from memloci.numbers import lower_number
-from memloci.planner.capacity import questions
-from memloci.planner.make_plan import PRECISIONS
-from memloci.planner.routes import Obstacle
+from memloci.approx.kernels.adaptive_sums import floor as floor_of_form
+from memloci.approx.kernels.kernel_targets import recall_target
+from memloci.approx.kernels.lower_bounds import lower_bound
+from memloci.approx.kernels.targets import SingleLag
+from memloci.approx.readouts.ridge_exact import affine
+from memloci.core.errors import BadInput
+from memloci.core.numbers import lower_number
+from memloci.core.precision import PRECISIONS
+from memloci.routes.capacity import questions
+from memloci.routes.request import Obstacle
 from memloci.study.compiled_book import FARTHEST, FORMATS, Asked, Book, Floor
-from memloci.tasks.adaptive import Adaptive
-from memloci.tasks.base import Task
+from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.names import memory_of
+from memloci.tasks.task import Task
 
 FARTHEST_FORM = 16  # tuned: lags of adaptive sums that a floor is computed for
-DIGITS = "0123456789"
 
 
 def add_floors(book: Book, precisions: Sequence[str]) -> None:
     """The same at every size: no number of heads gets below."""
     asked = book.asked
     for precision in precisions:
-        least = _floor(book, UNIT[precision])
+        least = _floor(book, PRECISIONS[precision].u)
         if least is not None:
             name = f"any {asked.encoding} heads, {precision}"
             book.floors.append(Floor(name, dict.fromkeys(asked.values, least), _says(asked, precision)))
@@ -53,10 +52,10 @@ def _floor(book: Book, u: float) -> float | None:
     asked = book.asked
     try:
         i, factor = _one_memory(asked.task)
-        if FARTHEST < asked.far < math.inf:
-            raise Obstacle(f"lag {asked.far:,} takes long; it is computed for lags up to {FARTHEST}")
+        target = recall_target(asked.task.recalls[i - 1])
+        if isinstance(target, SingleLag) and target.lag > FARTHEST:
+            raise Obstacle(f"lag {target.lag:,} takes long; it is computed for lags up to {FARTHEST}")
         book.say("the least that any heads leave")
-        target = memory_target(asked.task, i - 1)
         found, norm = lower_bound(asked.rpe, target, price=u).error, float(target.norm().upper())
         # A single head is not charged for rounding, and its mass is at most ||rho||_1 + E <= 2 ||rho||_1.
         least = (found - 2 * u * norm) * factor * (1 - 1e-12)
@@ -76,26 +75,21 @@ def _one_memory(task: Task) -> tuple[int, float]:
         form = affine(formula.expression) if formula.expression is not None else None
         if form is None:
             raise Obstacle("the readout is not affine, and what is proved is an error of recall")
-        recalled = {v: c for v, c in form.a.items() if c and _memory(v)}
+        recalled = {v: c for v, c in form.a.items() if c and memory_of(v)}
         if len(recalled) != 1:
             continue
-        ((variable, c),) = recalled.items()
-        name = variable.rstrip(DIGITS)
-        channel = next(channel for channel in task.channels if channel.name == name)
+        ((name, c),) = recalled.items()
+        channel = task.channel(name)
         if channel.domain[0].lo != -channel.domain[-1].hi:
             continue
         factor = abs(float(c)) * channel.magnitude * (1 - 1e-15)
         if best is None or factor > best[1]:
-            best = _memory(variable), factor
+            best = memory_of(name), factor
     if best is None:
         raise Obstacle(
             "no output returns a single memory with a symmetric range, and errors of several may cancel"
         )
     return best
-
-
-def _memory(variable: str) -> int:
-    return int(variable[len(variable.rstrip(DIGITS)) :])
 
 
 def capacity_floor(asked: Asked, architecture: Mapping[str, Any]) -> Floor | None:
@@ -124,7 +118,7 @@ def floors_by_bits(book: Book) -> None:
     """Mass costs less with more bits, so what is proved of a finer format holds for a coarser one."""
     asked, best, least = book.asked, 0.0, dict[int, float]()
     for bits in reversed(asked.values):
-        best = max(best, _floor(book, UNIT[FORMATS[bits]]) or 0.0)
+        best = max(best, _floor(book, PRECISIONS[FORMATS[bits]].u) or 0.0)
         if best > 0:
             least[bits] = best
     if least:
@@ -132,16 +126,15 @@ def floors_by_bits(book: Book) -> None:
         book.floors.append(Floor(f"any {asked.encoding} heads", by_size, _says(asked, "so many bits")))
 
 
-def note_form(book: Book) -> None:
+def note_form(book: Book, precisions: Sequence[str]) -> None:
     """What sums of this form cannot do; not a floor of the figure, for other models of these sizes are no such sums."""
     asked = book.asked
-    assert isinstance(asked.task, Adaptive)
-    for precision in PRECISIONS:
-        for i, level in enumerate(asked.task.levels, start=1):
-            lags = sorted(set(asked.task.lag_tables[i - 1].lags.ravel().tolist()))
-            if level == 0 and 1 < lags[-1] <= FARTHEST_FORM:
+    for precision in precisions:
+        for i, (level, recall) in enumerate(zip(asked.task.levels, asked.task.recalls, strict=True), start=1):
+            lags = sorted({*recall.cells} - {0}) if isinstance(recall, LagTable) else []
+            if level == 0 and lags and 1 < lags[-1] <= FARTHEST_FORM:
                 book.say("the least that sums of this form leave")
-                if (least := floor_of_form(asked.rpe, lags, UNIT[precision])) <= 0:
+                if (least := floor_of_form(asked.rpe, lags, PRECISIONS[precision].u)) <= 0:
                     continue
                 book.note(
                     f"compiled, {precision}: of all sums of this form, however many heads, none recalls memory {i} with an "

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from memloci.model.files import replace_together
+from memloci.core.files import replace_together
 
 PACKAGE = Path(__file__).parents[1]
 

@@ -1,4 +1,4 @@
-"""Findings to files: a page each, the index, the table in the README.
+"""What the pages of a study and the table in the README are made of; memloci/pipeline.py has them drawn.
 
 The index has every claim whose finding is kept in the directory, with those that were just made in place of older ones, so
 claims can be studied one at a time. Findings of another source, seed or text are left out: their claims are studied anew when
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from memloci import __version__
-from memloci.errors import BadInput
-from memloci.model.files import replace_together
+from memloci.core.errors import BadInput
+from memloci.core.files import replace_together
 from memloci.study import kept
-from memloci.study.claim import Finding, finding_from_dict
+from memloci.study.claim import Finding, finding_from_dict, place
 from memloci.study.claims import CLAIMS
 from memloci.study.run import FINDINGS
 
@@ -24,22 +24,18 @@ DOCS, VERDICTS = "docs", "verdicts.json"
 BEGIN, END = "<!-- verdicts: written by `make verdicts` -->", "<!-- end of verdicts -->"
 
 
-def write(out: Path, findings: Sequence[Finding]) -> list[Finding]:
-    """All pages of a directory; the findings that they show."""
-    from memloci.report.study import study_pages
-
-    shown = _all(out, findings)
+def about(shown: Sequence[Finding]) -> dict[str, str]:
+    """How these findings come about again, and with what they were made."""
     all_of = "all" if len(shown) == len(CLAIMS) else " ".join(finding.id for finding in shown)
-    about = {
+    return {
         "command": shown[0].settings.replace(" study ", f" study {all_of} ", 1),
         "version": f"memloci {__version__}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
-    replace_together(out, study_pages(shown, about))
-    return shown
 
 
-def _all(out: Path, findings: Sequence[Finding]) -> list[Finding]:
+def shown_with(findings: Sequence[Finding], out: Path) -> list[Finding]:
+    """The findings that the pages of a directory show: these, and those kept there."""
     profile = findings[0].profile
     found = {finding.id: finding for finding in findings}
     for name in CLAIMS:
@@ -49,20 +45,19 @@ def _all(out: Path, findings: Sequence[Finding]) -> list[Finding]:
     return [found[name] for name in CLAIMS if name in found]
 
 
-def update_readme(readme: Path, findings: Sequence[Finding]) -> None:
-    """The table of verdicts between its marks, and in docs/ the records that it is made from.
-
-    Those of the other profile stay as they are.
-    """
-    from memloci.report.study_tables import place
-
+def records_with(findings: Sequence[Finding], readme: Path) -> list[dict[str, Any]]:
+    """The records that the table in a README is made from, in its order; those of the other profile stay as they are."""
     if not readme.is_file():
         raise BadInput(f"readme: {readme} is no file")
     new = [{**finding.to_dict(), "panels": [], "arms": []} for finding in findings]  # what the table needs
     replaced = {(record["profile"], record["id"]) for record in new}
     old = [each for each in _records(readme) if (each["profile"], each["id"]) not in replaced]
-    records = sorted(old + new, key=lambda record: (record["profile"] == "full", *place(record["id"])))
-    text = with_table(readme.read_text(), records)
+    return sorted(old + new, key=lambda record: (record["profile"] == "full", *place(record["id"])))
+
+
+def write_readme(readme: Path, records: Sequence[Mapping[str, Any]], table: str) -> None:
+    """The table of verdicts between its marks, and in docs/ the records that it is made from."""
+    text = with_table(readme.read_text(), table)
     if text is None:
         raise BadInput(f"readme: {readme} lacks the lines {BEGIN} and {END}")
     replace_together(readme.parent / DOCS, {VERDICTS: (json.dumps(records, indent=1) + "\n").encode()})
@@ -79,10 +74,8 @@ def _records(readme: Path) -> list[dict[str, Any]]:
         raise BadInput(f"{path} is not a table of verdicts: {error}; delete it and study again") from None
 
 
-def with_table(text: str, records: Sequence[Mapping[str, Any]]) -> str | None:
-    """A README with the table of these records; None if it has no place for it."""
-    from memloci.report.study_tables import markdown_table
-
+def with_table(text: str, table: str) -> str | None:
+    """A README with this table; None if it has no place for it."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{markdown_table(records)}\n{END}{after}" if begin and end else None
+    return f"{before}{BEGIN}\n{table}\n{END}{after}" if begin and end else None

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.study import kept
 from memloci.study.claim import Panel, Progress, Result
 from memloci.study.compiled_book import Asked, Compiled, compiled_from_dict
@@ -33,9 +33,9 @@ from memloci.study.compiled_sizes import compiled
 from memloci.study.rates_asked import arms_of, lost_runs, read
 from memloci.study.rates_curves import MEASURES, Slope, panel_of, paper_of, rows_of, slopes_of
 from memloci.study.tuned_runs import tuned_runs
-from memloci.tasks.base import Task
 from memloci.tasks.load import load_task
-from memloci.training.cache import place
+from memloci.tasks.task import Task
+from memloci.train.cache import place
 
 STEPS, SEEDS = 600, 5
 WIDER = 2  # times that the two rates of tuned_runs.py are followed up where the better one is at an end
@@ -134,7 +134,7 @@ def rates(
 
 
 def _compiled(asked: Asked, progress: Progress) -> Compiled:
-    """Kept beside the compiled programs (training/cache.py), so the same question again only draws."""
+    """Kept beside the compiled programs (train/cache.py), so the same question again only draws."""
     settings = [asked.task.to_dict(), *(getattr(asked, f.name) for f in fields(asked) if f.name != "task")]
     name, where = kept.fingerprint(settings), place()
     file = where / "curves" / f"{name[:32]}.json" if where else None

@@ -4,16 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memloci.approx.ridge_exact import affine
-from memloci.errors import BadInput
-from memloci.specs import shorten
+from memloci.approx.readouts.ridge_exact import affine
+from memloci.core.errors import BadInput
+from memloci.core.precision import EVALUATED, PRECISIONS
+from memloci.core.specs import shorten
 from memloci.study.claim import PILOT, Arm, Result
 from memloci.study.compiled_book import FORMATS, HEADS, Asked
 from memloci.study.tuned_runs import RATES
-from memloci.tasks.adaptive import Adaptive
-from memloci.tasks.base import Task
-from memloci.tasks.fixed import Fixed
-from memloci.training.spec import MAX_TOKENS, default_length
+from memloci.tasks.task import Task
+from memloci.train.spec import MAX_TOKENS, default_length
 
 VARIES = ("heads", "width", "layers", "samples", "length", "bits")
 ENCODINGS = ("lin", "log")
@@ -50,11 +49,12 @@ def read(
         if vary == "bits" and value not in FORMATS:
             known = ", ".join(f"{bits} ({name})" for bits, name in FORMATS.items())
             raise BadInput(f"values: no format has {value} bits; there are {known}")
-    if vary == "length" and chosen[-1:] <= (max(task.lag_bounds),) and max(task.lag_bounds) < math.inf:
+    far = _farthest_lag(task)
+    if vary == "length" and far and chosen[-1:] <= (far,):
         raise BadInput(
-            f"values: no length up to {MOST['length']:,} has room for lag {max(task.lag_bounds):,}"
+            f"values: no length up to {MOST['length']:,} has room for lag {far:,}"
             if values is None
-            else f"values: some length must have room for lag {max(task.lag_bounds):,}"
+            else f"values: some length must have room for lag {far:,}"
         )
     if len(chosen) < 2:
         raise BadInput(f"values: give two or more numbers of {vary} to compare")
@@ -63,20 +63,23 @@ def read(
     return Asked(task, vary, chosen, encoding, length, seed, 2 * HEADS if vary == "bits" else HEADS)
 
 
+def _farthest_lag(task: Task) -> int:
+    """Of memories that end."""
+    return max((int(bound) for bound in task.lag_bounds if bound < math.inf), default=0)
+
+
 def _length(task: Task) -> int:
-    """Room for every lag; kernels are cut."""
-    far = max(task.lag_bounds)
-    if far == math.inf:
-        return LONGEST
-    return max(default_length(task.to_dict()) if far < LONGEST else 0, int(far) + 16)
+    """Room for every lag; kernels without an end are cut."""
+    far = _farthest_lag(task)
+    room = default_length(task.to_dict()) if far < LONGEST else 0
+    return max(LONGEST if task.farthest == math.inf else room, far + 16)
 
 
 def _defaults(task: Task, vary: str) -> tuple[int, ...]:
     if vary == "layers":
-        return (1, 2, 4, 8) if isinstance(task, Fixed) else (1, 2, 3, 4)
+        return (1, 2, 4, 8) if task.stationary and task.fixed_lags else (1, 2, 3, 4)
     if vary == "length":
-        far = max(task.lag_bounds)
-        first = 16 if far == math.inf else max(16, 2 ** math.ceil(math.log2(far + 2)))
+        first = max(16, 2 ** math.ceil(math.log2(_farthest_lag(task) + 2)))
         return tuple(first * 2**k for k in range(4) if first * 2**k <= MOST["length"])
     return VALUES[vary]
 
@@ -113,8 +116,8 @@ def arms_of(asked: Asked, steps: int, notes: list[str]) -> dict[int, Arm]:
 def _sizes(asked: Asked) -> dict[str, Any]:
     task = asked.task
     sizes: dict[str, Any] = {"layers": 1, "heads": asked.heads, "encoding": asked.encoding, "dim": 32}
-    if isinstance(task, Adaptive):
-        sizes |= {"layers": task.K + 1 + (task.M >= task.K + 1), "width": WIDTH}
+    if not task.stationary:
+        sizes |= {"layers": task.paper_layers, "width": WIDTH}
         if asked.vary == "heads":  # the form that is compiled, and that the capacity bound is about
             real = sum(not channel.finite for channel in task.channels)
             sizes |= {"attention": "tmx", "normalisation": "none", "value_dim": max(1, real)}
@@ -138,8 +141,8 @@ def _training(asked: Asked, steps: int) -> dict[str, Any]:
 
 def _format(name: str) -> str | None:
     """Why nothing is trained in a format."""
-    if name == "bfloat16":
-        return "trained: none in bfloat16; models are float32 or float64"
+    if not PRECISIONS[name].evaluates:
+        return f"trained: none in {name}; models are {' or '.join(EVALUATED)}"
     from memloci.model.transformer import require_precision
 
     try:

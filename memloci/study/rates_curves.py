@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memloci.planner.rates import FALLING, stated
 from memloci.study.claim import Panel, Result, Series
 from memloci.study.compiled_book import Asked, Compiled, Floor
 from memloci.study.statistics import NOTHING, Estimate, mean, slope
-from memloci.tasks.essential import Essential
+from memloci.tasks.memories.kernel import Convolution
+from memloci.tasks.task import Task
+from memloci.tradeoffs.rates import FALLING, stated
 
 MEASURES = {"err_sup": "largest error", "err_mean_square": "mean square error"}
 TRAINED = "trained"
@@ -47,9 +48,7 @@ class Paper:
 def paper_of(asked: Asked, notes: list[str]) -> Paper | None:
     said = stated(asked.task).paper
     match asked.vary:
-        case "heads" if (
-            asked.encoding == "lin" and isinstance(asked.task, Essential) and not _light(asked.task)
-        ):
+        case "heads" if asked.encoding == "lin" and not _light(asked.task):
             notes.append("paper: its rate in lin heads is for kernels that decay exponentially")
         case "heads":
             says = f"E_attn falls like {said.heads}, in exact arithmetic and with free mass: steeper than any line"
@@ -63,9 +62,10 @@ def paper_of(asked: Asked, notes: list[str]) -> Paper | None:
     return None
 
 
-def _light(task: Essential) -> bool:
+def _light(task: Task) -> bool:
     """Whether every kernel is below an exponential, as far as can be shown."""
-    return all(term.b > 0 for tail in task.tails for term in tail.terms)
+    tails = [recall.tail for recall in task.recalls if isinstance(recall, Convolution)]
+    return all(term.b > 0 for tail in tails for term in tail.terms)
 
 
 # -- curves -----------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memloci.errors import BadInput
-from memloci.model.files import replace_together
+from memloci.core.errors import BadInput
+from memloci.core.files import replace_together
 from memloci.study import kept
 from memloci.study.arms import BITS, MEAN_SQUARE, SUP
 from memloci.study.claim import (

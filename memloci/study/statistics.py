@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 
 ALPHA = 0.05
 

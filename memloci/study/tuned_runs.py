@@ -15,11 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from memloci.core.numbers import literal
 from memloci.study.claim import PILOT, Arm, Progress, Result
 from memloci.sweeps.grid import Sweep
 from memloci.sweeps.start import sweep
 from memloci.sweeps.store import Store
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 RATES = (3e-3, 1e-2)
 LEAST, MOST = 1e-6, 10.0  # rates that anybody would try
@@ -55,7 +56,7 @@ def tuned_runs(
         trials = {(arm.name, rate): _trials(arm, rate, pilots) for arm in arms for rate in grids[arm.name]}
         train("tuning", _flat(trials.values()), *(0.4 * k / (wider + 1) for k in (stage, stage + 1)))
         losses = {place: _median_loss(seen, runs) for place, runs in trials.items()}
-        return {arm: {f"{rate:g}": losses[arm, rate] for rate in grid} for arm, grid in grids.items()}
+        return {arm: {f"{literal(rate)}": losses[arm, rate] for rate in grid} for arm, grid in grids.items()}
 
     grids = {arm.name: sorted(rates) for arm in arms}
     tuning = tune(grids, 0)

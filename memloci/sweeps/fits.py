@@ -7,8 +7,8 @@ from typing import Any
 from memloci.model.architecture import Architecture
 from memloci.model.store import from_weights
 from memloci.sweeps.runs import Runs
-from memloci.training.spec import Run
-from memloci.training.train import Fit
+from memloci.train.spec import Run
+from memloci.train.train import Fit
 
 
 def best_fits(runs: Runs) -> list[Fit]:

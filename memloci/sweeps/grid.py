@@ -18,13 +18,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
+from memloci.core.files import read_bytes
+from memloci.core.numbers import number
+from memloci.core.specs import shorten
 from memloci.model.architecture import Architecture
-from memloci.model.files import read_bytes
-from memloci.specs import shorten
 from memloci.tasks.gallery import GALLERY
-from memloci.tasks.load import KINDS, load_task, task_from_dict
-from memloci.training.spec import DATA_KINDS, Run, Training
+from memloci.tasks.load import load_task, task_from_dict
+from memloci.tasks.short import fields_of
+from memloci.train.spec import DATA_KINDS, Run, Training
 
 MAX_FILE = 1 << 20  # bytes
 MAX_RUNS = 100_000  # tuned: minutes to expand; more is a mistake
@@ -206,7 +208,7 @@ def _interval(low: Any, high: Any, scale: Any) -> Callable[[random.Random], Any]
         draw = lambda source: int(back(source.uniform(there(low), there(high + 1))))
         return lambda source: min(max(draw(source), low), high)
     # Six digits are as random as seventeen, and can be read.
-    return lambda source: float(f"{back(source.uniform(there(low), there(high))):.6g}")
+    return lambda source: float(f"{number(back(source.uniform(there(low), there(high))), 6)}")
 
 
 # Expansion.
@@ -286,8 +288,8 @@ class _Tasks:
     def fields(self) -> set[str]:
         known = set()
         for task in self.found.values():
-            kind = KINDS.get(str(task.get("kind")))
-            known |= set(kind.model_fields) | {"kind"} if kind else set(task)
+            data = task.get("kind") in DATA_KINDS
+            known |= set(task) if data else {"kind", *fields_of(task.get("kind"))}
         return known
 
 
@@ -311,7 +313,7 @@ def _task(source: Any, beside: Path) -> dict[str, Any]:
 
 
 def _data(path: Path) -> dict[str, Any]:
-    from memloci.training.data import describe
+    from memloci.train.data import describe
 
     return describe(path.resolve())  # the run may be started from another directory
 

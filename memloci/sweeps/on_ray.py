@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from memloci import __version__
-from memloci.errors import BadInput
-from memloci.specs import shorten
+from memloci.core.errors import BadInput
+from memloci.core.specs import shorten
 from memloci.sweeps.local import ONE_THREAD, SHARED, Progress, look_on
 from memloci.sweeps.store import Claim, Outcome, Store, StoreTrouble
 from memloci.sweeps.worker import Job, Trainer, load_engine

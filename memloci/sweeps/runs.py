@@ -18,9 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from memloci.errors import BadInput
-from memloci.model.files import replace_together
-from memloci.specs import shorten
+from memloci.core.errors import BadInput
+from memloci.core.files import replace_together
+from memloci.core.specs import shorten
 from memloci.sweeps.store import Store
 
 COVERAGE = 0.95

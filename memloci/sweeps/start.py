@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memloci.errors import BadInput
-from memloci.specs import shorten
+from memloci.core.errors import BadInput
+from memloci.core.numbers import decimals, number
+from memloci.core.specs import shorten
 from memloci.sweeps.grid import Impossible, Sweep, read_sweep
 from memloci.sweeps.local import Progress
 from memloci.sweeps.runs import Runs
 from memloci.sweeps.store import Store
 from memloci.sweeps.worker import ENGINE, Job
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 # Where runs are trained: modules with run(job, workers, progress); that of Ray takes an address too.
 ENGINES = {"local": "memloci.sweeps.local", "ray": "memloci.sweeps.on_ray"}
@@ -118,7 +119,7 @@ def _estimate(
     if any(run.architecture is None for run in waiting):
         return None, "nothing like it was run before"
     seconds = sum(map(_operations, waiting)) / OPERATIONS + COMPILATION * programs
-    rule = f"{OPERATIONS:.0e} operations a second, {COMPILATION:.0f} s a compilation"
+    rule = f"{number(OPERATIONS, 1)} operations a second, {decimals(COMPILATION)} s a compilation"
     return seconds, f"a rule of thumb, as nothing like it was run before: {rule}"
 
 
@@ -140,6 +141,7 @@ def _operations(run: Run) -> float:
     """Forwards and backwards, per token: 6 for every weight, and 6 for every number that a score takes."""
     a = run.architecture
     assert a is not None and run.training.length is not None
-    heads = a.layers * a.heads * (a.key_dim + a.value_dim)
-    weights = 2 * heads * a.dim + 2 * a.layers * a.width * a.dim
+    blocks = [a.block(l) for l in range(a.layers)]
+    heads = sum(block.heads * (block.key_dim + block.value_dim) for block in blocks)
+    weights = 2 * heads * a.dim + 2 * sum(block.width for block in blocks) * a.dim
     return 6 * (weights + heads * run.training.length) * _all_tokens(run)

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
+from memloci.core.numbers import decimals
 from memloci.sweeps.process import Process
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 APPLICATION = 0x6D656D6C  # "meml": what tells a store from other SQLite files
 VERSION = 1
@@ -352,7 +353,7 @@ class Store:
             if Process(host, pid, birth).dead():
                 self.take_back(name, "the process ended", most_deaths)
             elif time.time() - seen > lease:
-                self.take_back(name, f"no sign of life for {lease:.0f} s", most_deaths)
+                self.take_back(name, f"no sign of life for {decimals(lease)} s", most_deaths)
 
     # What there is.
 
@@ -415,7 +416,7 @@ def _reason(error: sqlite3.Error) -> str:
         case sqlite3.SQLITE_FULL:
             return "the disk is full; what was finished is kept, make room and start again"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"another process has kept it locked for {BUSY:.0f} s"
+            return f"another process has kept it locked for {decimals(BUSY)} s"
         case sqlite3.SQLITE_NOTADB:
             return "not a store of runs"
         case sqlite3.SQLITE_CORRUPT:

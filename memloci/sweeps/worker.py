@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.sweeps.process import end_with_parent
 from memloci.sweeps.store import LEASE, MOST_DEATHS, Claim, Outcome, Store, StoreTrouble
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 DONE, BAD_STORE = 0, 2  # exit status
-ENGINE = "memloci.training.engine:execute"
+ENGINE = "memloci.train.engine:execute"
 
 
 class Snapshot(Protocol):

@@ -5,7 +5,7 @@
     { name = "s", intervals = [[-1, -0.2], [0.2, 1]] }    intervals with a margin between them
 
 A lag function is integer valued, so it must jump; it may read only channels on which jumps have a
-margin: alphabets and separate intervals (THEORY.md, section 1).
+margin: alphabets and separate intervals (docs/theory.md, section 1).
 """
 
 import math
@@ -15,30 +15,39 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, field_validator, model_validator
 
-from memloci.errors import BadInput
-from memloci.expressions.domain import Domain
-from memloci.expressions.interval import Interval, point
-from memloci.expressions.language import CONSTANTS, FUNCTIONS
-from memloci.specs import Spec, shorten
+from memloci.core.errors import BadInput
+from memloci.core.intervals import Interval, point
+from memloci.core.numbers import literal
+from memloci.core.specs import Spec, shorten
+from memloci.language.domain import Domain
+from memloci.language.operations import CONSTANTS, functions
 
 MAX_PIECES = 4_096  # values or intervals of one channel
 
 T = TypeVar("T")
 
 
-def _as_tuple(value: Any) -> Any:
-    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        return value  # pydantic says what it should have been
-    items = getattr(value, "tolist", lambda: list(value))()
-    if not isinstance(items, list):
-        return items  # a NumPy array without axes
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """The entries of a list, of a NumPy array or of the like, unless there are very many."""
+    items = value
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict):
+        items = getattr(value, "tolist", lambda: list(value))()
+    if not isinstance(items, list):  # nor is a NumPy array without axes
+        raise BadInput(f"must be a list, found {shorten(value)}")
     if len(items) > MAX_PIECES:
         raise BadInput(f"has {len(items):,} entries; at most {MAX_PIECES:,}")
     return tuple(items)
 
 
-Many = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]
-Pair = Annotated[tuple[float, float], BeforeValidator(_as_tuple)]
+def _as_pair(value: Any) -> Any:
+    pair = as_tuple(value)
+    if len(pair) != 2:
+        raise BadInput(f"must be two numbers, found {shorten(value)}")
+    return pair
+
+
+Many = Annotated[tuple[T, ...], BeforeValidator(as_tuple)]
+Pair = Annotated[tuple[float, float], BeforeValidator(_as_pair)]
 
 
 class Channel(Spec):
@@ -55,7 +64,7 @@ class Channel(Spec):
                 f"{shorten(name)} cannot name a channel; use letters, and no digit at the end "
                 "(the digits that follow a name count memories)"
             )
-        if name in FUNCTIONS or name in CONSTANTS:
+        if name in functions() or name in CONSTANTS:
             raise BadInput(f"{name!r} is a function or a constant of the language; choose another name")
         return name
 
@@ -79,14 +88,14 @@ class Channel(Spec):
         for piece in pieces:
             if piece.lo > piece.hi or (given[0] == "range" and piece.is_point):
                 raise BadInput(
-                    f"{given[0]} of channel {self.name!r} must rise, found [{piece.lo:g}, {piece.hi:g}]"
+                    f"{given[0]} of channel {self.name!r} must rise, found [{literal(piece.lo)}, {literal(piece.hi)}]"
                 )
             if not math.isfinite(piece.width) or piece.magnitude > 1e6:
                 raise BadInput(f"{given[0]} of channel {self.name!r} must lie within +-1e6")
         for left, right in zip(pieces[:-1], pieces[1:], strict=True):
             if left.hi >= right.lo:
                 what = "repeats" if left == right else "overlap or touch: leave a margin"
-                raise BadInput(f"{given[0]} of channel {self.name!r} {what} at {right.lo:g}")
+                raise BadInput(f"{given[0]} of channel {self.name!r} {what} at {literal(right.lo)}")
         return self
 
     @property

@@ -1,12 +1,11 @@
 """Named tasks, one line each; `memloci tasks` lists them, and a name serves wherever a task file does."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memloci.tasks.adaptive import Adaptive
-from memloci.tasks.base import Task
-from memloci.tasks.essential import Essential
-from memloci.tasks.fixed import Fixed
+from memloci.tasks.short import Adaptive, Essential, Fixed
+from memloci.tasks.task import Task
 
 SIGN: dict[str, Any] = {"name": "b", "values": [-1, 1]}
 BIT: dict[str, Any] = {"name": "b", "values": [0, 1]}
@@ -21,16 +20,16 @@ def _pointer(*values: int) -> list[dict[str, Any]]:
 class Entry:
     """A task to be made when it is asked for: `GALLERY["delay"]()`."""
 
-    kind: type[Task]
+    make: Callable[..., Task]
     description: str
     fields: dict[str, Any]
 
     def __call__(self) -> Task:
-        return self.kind(description=self.description, **self.fields)
+        return self.make(description=self.description, **self.fields)
 
 
-def _task(kind: type[Task], description: str, **fields: Any) -> Entry:
-    return Entry(kind, description, fields)
+def _task(make: Callable[..., Task], description: str, **fields: Any) -> Entry:
+    return Entry(make, description, fields)
 
 
 GALLERY: dict[str, Entry] = {

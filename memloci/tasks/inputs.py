@@ -6,8 +6,8 @@ intervals (by length).
 
 from typing import Any
 
-from memloci.tasks.base import Task
 from memloci.tasks.channel import Channel
+from memloci.tasks.task import Task
 
 
 def sample(task: Task, key: Any, length: int, dtype: Any = None) -> Any:

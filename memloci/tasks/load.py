@@ -4,15 +4,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from memloci.errors import BadInput
-from memloci.specs import shorten
-from memloci.tasks.adaptive import Adaptive
-from memloci.tasks.base import Task
-from memloci.tasks.essential import Essential
-from memloci.tasks.fixed import Fixed
+from memloci.core.errors import BadInput
+from memloci.core.specs import shorten
 from memloci.tasks.gallery import GALLERY
+from memloci.tasks.short import SHORT
+from memloci.tasks.task import Task
 
-KINDS: dict[str, type[Task]] = {kind.__name__.lower(): kind for kind in (Fixed, Adaptive, Essential)}
 MAX_FILE = 1 << 20  # bytes
 
 
@@ -57,9 +54,11 @@ def task_from_dict(data: Any) -> Task:
         raise BadInput(f"a task is a table of keys, found {shorten(data)}")
     fields = {str(key): value for key, value in data.items()}
     kind = fields.pop("kind", None)
-    known = ", ".join(f'"{name}"' for name in KINDS)
+    known = ", ".join(f'"{name}"' for name in SHORT)
+    if kind is None and "memories" in fields:
+        return Task(**fields)
     if kind is None:
-        raise BadInput(f"kind is missing; write kind = one of {known}")
-    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadInput(f"kind is missing; write kind = one of {known}, or list memories = [{{ lag = 3 }}]")
+    if not isinstance(kind, str) or kind not in SHORT:
         raise BadInput(f"kind: {shorten(kind)} is unknown; the kinds are {known}")
-    return KINDS[kind](**fields)
+    return SHORT[kind](**fields)

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.model.encodings import ENCODINGS, bucket_starts
 from memloci.model.normalisation import NORMALISATIONS

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.model.attention import Head
 from memloci.model.encodings import AbstractEncoding, Lin, Log, Rope
 from memloci.model.normalisation import Infinite, Past, Softmax, Unnormalised

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.model.store import RECORD, WEIGHTS, load, save
 from memloci.tasks.load import load_task
 

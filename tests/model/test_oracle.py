@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 
 from . import oracle
 from .cases import LENGTH, NORMS, ONCE, PASTS, SIZES, TABLE, VALID, build, name, tokens

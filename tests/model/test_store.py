@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.model.store import RECORD, WEIGHTS, load, read, save
 from memloci.tasks.load import load_task
 

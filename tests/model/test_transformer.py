@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.model.transformer import Transformer
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 from ..sweeps.fake import Outcome
 

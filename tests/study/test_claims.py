@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.study import arms as pieces
 from memloci.study.claim import FULL, QUICK, Evidence, Result, finding_from_dict
 from memloci.study.claims import CLAIMS, capacity, load_claim, robustness
 from memloci.study.run import chosen
 from memloci.study.statistics import overall
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 TEXT = "def f(x):\n    return x + 1\n" * 400
 FROM_BOUNDS = ("5a",)  # takes half a minute to compute

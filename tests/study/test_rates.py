@@ -7,13 +7,11 @@ from dataclasses import asdict
 import pytest
 
 import memloci as ml
-from memloci.approx.lower_bounds import lower_bound
-from memloci.approx.targets import SingleLag
-from memloci.certifier.certificate import Observed, Proved
+from memloci.approx.kernels.lower_bounds import lower_bound
+from memloci.approx.kernels.targets import SingleLag
 from memloci.cli import main
-from memloci.errors import BadInput
-from memloci.report.rates import rates_files, rates_html
-from memloci.report.study_figures import panel_figure
+from memloci.core.errors import BadInput
+from memloci.core.proved import Observed, Proved
 from memloci.study import compiled_book, compiled_sizes
 from memloci.study import rates as module
 from memloci.study.claim import PILOT, Arm, Result
@@ -21,6 +19,8 @@ from memloci.study.rates import RatesFinding, rates
 from memloci.study.rates_asked import VARIES, arms_of, read
 from memloci.study.rates_curves import MEASURES
 from memloci.sweeps.store import Store
+from memloci.views.rates import rates_files, rates_html
+from memloci.views.study_figures import panel_figure
 
 FAKE = "tests.study.fake:execute"
 POINTER = [{"name": "a", "values": [1, 2, 3]}, {"name": "v", "range": [-1, 1]}]
@@ -218,7 +218,7 @@ def test_the_slope_of_a_power_law_is_found(nothing_compiled, monkeypatch, power)
 
 
 def test_the_slope_of_a_compiled_curve_is_that_of_its_fall(monkeypatch):
-    from memloci.certifier.certificate import Proved
+    from memloci.core.proved import Proved
 
     point = lambda x, E: compiled_book.Point(x, Proved(E), Proved(E), None, None, "")
     fall = [(1, 1.0), (2, 1.0), (4, 1.0 / 16), (8, 1.0 / 256), (16, 1.0 / 250), (32, 1.0 / 256)]

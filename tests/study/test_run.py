@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.study import kept, pages, run
 from memloci.study.claim import JUDGING, PILOT, QUICK, finding_from_dict
 from memloci.study.claims import CLAIMS

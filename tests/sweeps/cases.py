@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memloci.sweeps.worker import Job
-from memloci.training.spec import Run
+from memloci.train.spec import Run
 
 ROOT = Path(__file__).parents[2]
 FAKE = "tests.sweeps.fake:execute"

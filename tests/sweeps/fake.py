@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from memloci.errors import BadInput
-from memloci.training.spec import Run
+from memloci.core.errors import BadInput
+from memloci.train.spec import Run
 
 CRASH, REFUSE, DIE, DIVERGE, SPOIL = (1_000_000 + k for k in range(5))
 CHUNK = 10  # steps between snapshots

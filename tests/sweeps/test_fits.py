@@ -6,9 +6,8 @@ from memloci.sweeps.fits import best_fits
 from memloci.sweeps.runs import Runs
 from memloci.sweeps.store import Store
 from memloci.sweeps.worker import ENGINE, Job, Worker
-from memloci.training.engine import execute
-
-from ..training.cases import small_run
+from memloci.train.engine import execute
+from tests.train.cases import small_run
 
 
 def test_the_best_group_has_all_its_seeds_and_their_models(tmp_path):

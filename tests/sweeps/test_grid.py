@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.sweeps.grid import MAX_RUNS, make_sweep, read_sweep
 from memloci.tasks.gallery import GALLERY
 

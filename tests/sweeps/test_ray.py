@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import memloci as ml
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.sweeps import local, on_ray
 from memloci.sweeps.store import Store
 from memloci.sweeps.worker import Job
@@ -262,7 +262,7 @@ def test_a_node_tells_how_far_it_is(make_job):
 def test_a_data_file_that_a_node_does_not_have_fails_its_run(make_job, tmp_path):
     path = tmp_path / "some.txt"
     path.write_text("to be or not to be " * 100)
-    from memloci.training.data import describe
+    from memloci.train.data import describe
 
     run = ml.Run(
         task=describe(path), architecture={"layers": 1, "heads": 1, "width": 4}, training={"steps": 1}

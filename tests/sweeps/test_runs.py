@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.sweeps.runs import Runs
 from memloci.sweeps.store import Store
 from memloci.sweeps.worker import Job, Worker

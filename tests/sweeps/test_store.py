@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.sweeps.process import Process
 from memloci.sweeps.store import MOST_DEATHS, VERSION, Store, StoreTrouble
 

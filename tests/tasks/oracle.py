@@ -73,11 +73,9 @@ def _read(node, values) -> Any:
 def target(task, X):
     """H_t(X) in float64 for one sequence (length, channels)."""
     X = np.asarray(X, dtype=float)
-    recall = {"fixed": _fixed, "adaptive": _adaptive, "essential": _essential}[task.kind]
     Y = np.zeros((len(X), len(task.readout)))
     for t in range(len(X)):
-        tokens = [X[t], *recall(task, X, t)]
-        values = _named(task, tokens)
+        values = _named(task, [X[t], *recall(task, X, t)])
         for k, f in enumerate(task.readout):
             Y[t, k] = value(f, values)
     return Y
@@ -95,19 +93,21 @@ def _token(X, s):
     return X[s] if s >= 0 else np.zeros(X.shape[1])  # before the start: blank
 
 
-def _fixed(task, X, t):
-    return [_token(X, t - lag) for lag in task.lags]
-
-
-def _adaptive(task, X, t):
+def recall(task, X, t):
+    """The memories at one position, one after another: sums for kernels, tokens for lags."""
     tokens, blank = [X[t]], [False]
-    for source in task.lags:
+    for memory in task.memories:
+        if hasattr(memory, "kernel"):
+            tokens.append(_sum(memory, X, t))
+            blank.append(False)
+            continue
+        source = memory.lag
         reads = _memories_read(source)
         symbols = [_symbols(task, token) for token in tokens]
         s = -1
         if not any(blank[j] for j in reads):
             lag = source if isinstance(source, int) else value(source, _named(task, symbols))
-            assert abs(lag - round(lag)) < 1e-9 and lag >= 1
+            assert abs(lag - round(lag)) < 1e-9 and round(lag) >= 0
             s = t - round(lag)
         tokens.append(_token(X, s))
         blank.append(s < 0)
@@ -129,9 +129,7 @@ def _symbols(task, token):
     ]
 
 
-def _essential(task, X, t):
-    memories = []
-    for rho in task.kernels:
-        terms = [value(rho, {"z": float(z)}) * X[t - z] for z in range(1, t + 1)]
-        memories.append([math.fsum(term[c] for term in terms) for c in range(X.shape[1])])
-    return memories
+def _sum(memory, X, t):
+    last = t if memory.horizon is None else min(t, memory.horizon)
+    terms = [value(memory.kernel, {"z": float(z)}) * X[t - z] for z in range(1, last + 1)]
+    return [math.fsum(term[c] for term in terms) for c in range(X.shape[1])]

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memloci.errors import BadInput
-from memloci.tasks.base import Task
+from memloci.core.errors import BadInput
 from memloci.tasks.gallery import GALLERY
 from memloci.tasks.load import load_task, task_from_dict
+from memloci.tasks.task import Task
 
-from .cases import draw, nested
+from .cases import CASES, draw, nested
 from .files import as_toml
 
 BASES = {name: make().to_dict() for name, make in GALLERY.items()}
+BASES |= {name: CASES[name]().to_dict() for name in ("mixed", "mixed-nested", "moving-average", "no-memory")}
 SCRAPS = [b"[", b"]", b"{", b"}", b'"', b"'", b"=", b"\n", b",", b"0", b"-", b"1e999", b"nan", b"inf", b"#"]
 SCRAPS += [
     b"\x00",
@@ -48,6 +49,13 @@ ATOMS: list[Any] = [
     1e308,
 ]
 ATOMS += [float("nan"), float("inf"), "", "x1", "x0 / x1", "z ** -2", "a0", "\x00", "\n", "q" * 5000, "fixed"]
+ATOMS += [
+    {"lag": 3},
+    {"lag": "a0"},
+    {"kernel": "z ** -2"},
+    {"kernel": "1", "horizon": 4},
+    {"lag": 1, "kernel": "0"},
+]
 ATOMS += [[], {}, [[]], [1, 2], [-1, 1], [0.5, 0.5], {"name": "x"}, {"name": "a", "values": [1, 2]}, b"x", 2j]
 ATOMS += [
     nested(50),
@@ -59,6 +67,7 @@ ATOMS += [
     object(),
 ]
 KEYS = ["kind", "lags", "kernels", "readout", "channels", "description", "lipschitz", "majorants", "self", ""]
+KEYS += ["memories", "lag", "kernel", "horizon", "majorant"]
 LEAVES = ["x0", "x1", "x2", "a0", "a1", "v1", "z", "0", "1", "2", "0.5", "-3", "1e9", "pi", "1e-320", "y"]
 FORMS = ["({} + {})", "({} - {})", "({} * {})", "({} / {})", "({} ** {})", "({} // {})", "({} % {})"]
 FORMS += ["({} < {})", "({} == {})", "({} and {})", "min({}, {})", "max({}, {}, 1)", "where({}, {}, 1)"]
@@ -116,7 +125,7 @@ def _structure(choose: random.Random) -> dict[str, Any]:
                     place[key] = _copied(choose.choice(ATOMS))
             break
         if choose.random() < 0.3:
-            data[choose.choice(KEYS)] = _copied(choose.choice(ATOMS))
+            (place if isinstance(place, dict) else data)[choose.choice(KEYS)] = _copied(choose.choice(ATOMS))
     return data
 
 
@@ -138,9 +147,14 @@ def _expression(choose: random.Random, depth: int) -> str:
 def _formulas(choose: random.Random) -> dict[str, Any]:
     """A valid dictionary whose expressions are random ones."""
     data = _copied(choose.choice(list(BASES.values())))
-    key = choose.choice([key for key in ("readout", "lags", "kernels") if key in data])
+    key = choose.choice([key for key in ("readout", "lags", "kernels", "memories") if data.get(key)])
     random_text = _expression(choose, choose.choice([1, 2, 3, 6]))
-    data[key] = random_text if key == "readout" else [random_text]
+    if key == "memories":
+        horizon = choose.choice([{}, {"horizon": 9}])
+        form = choose.choice([{"lag": random_text}, {"kernel": random_text, **horizon}])
+        data[key][choose.randrange(len(data[key]))] = form
+    else:
+        data[key] = random_text if key == "readout" else [random_text]
     return data
 
 
@@ -157,7 +171,7 @@ def _check(make: Any) -> Task | None:
 
 
 @pytest.mark.parametrize(
-    ("mutate", "count", "least"), [(_bytes, 700, 40), (_structure, 700, 20), (_formulas, 500, 80)]
+    ("mutate", "count", "least"), [(_bytes, 700, 40), (_structure, 700, 20), (_formulas, 600, 80)]
 )
 def test_every_mutation_is_a_task_or_one_line(mutate, count, least, tmp_path):
     choose = random.Random(0)

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from memloci.expressions.formula import make_formula
-from memloci.expressions.interval import Interval, point
-from memloci.tasks.lag_table import make_lag_table
+from memloci.core.intervals import Interval, point
+from memloci.language.formula import make_formula
+from memloci.tasks.memories.lag_table import make_lag_table
 
 TENTHS = tuple(point(k / 10) for k in range(1, 10))
 
@@ -24,7 +24,8 @@ def test_every_symbol_finds_its_lag_in_every_precision(dtype, xp):
 def test_a_table_of_two_variables_is_the_formula():
     domains = {"a0": tuple(map(point, (-2.0, 0.5, 3.0))), "a1": tuple(map(point, (0.0, 1.0)))}
     table = make_lag_table(make_formula("where(a1 > a0, 7, 2 * a0 + a1)", domains), domains)
-    assert table.variables == ("a0", "a1") and table.bound == 7
+    assert table.reads == ("a0", "a1") and table.bound == 7
+    assert table.domains == (domains["a0"], domains["a1"]) and table.cells == [7, 7, 1, 7, 6, 7]
     np.testing.assert_array_equal(table.lags, [[7, 7], [1, 7], [6, 7]])
 
 

@@ -5,11 +5,11 @@ import time
 import numpy as np
 import pytest
 
-from memloci.errors import BadInput
-from memloci.tasks.fixed import Fixed
+from memloci.core.errors import BadInput
 from memloci.tasks.load import task_from_dict
+from memloci.tasks.short import Fixed
 
-from .cases import REFUSED, adaptive, essential, fixed
+from .cases import REFUSED, adaptive, essential, fixed, general
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -40,6 +40,15 @@ ACCEPTED = {
     "numpy lags": fixed(lags=np.array([3, 17])),
     "largest lag": fixed(lags=[2**24]),
     "most memories": fixed(lags=list(range(1, 257))),
+    "lag 0": fixed(lags=[0]),
+    "lag 0 at a symbol": adaptive(lags=["a0 - 1"]),
+    "constant lag 0": adaptive(lags=["1 - 1"]),
+    "lag beside a kernel": general({"kernel": "z ** -2"}, {"lag": 2}, {"lag": "a0 + a2"}),
+    "kernel that is summable up to its horizon only": general({"kernel": "z", "horizon": 65_536}),
+    "callable kernel with a horizon": general({"kernel": lambda z: z, "horizon": 3}),
+    "numpy horizon": general({"kernel": "1", "horizon": np.int64(3)}),
+    "numpy memories": general(*np.array([{"lag": 3}, {"lag": 4}])),
+    "no majorants": essential(majorants=None),
 }
 
 

@@ -1,4 +1,4 @@
-"""The claims, one file each: the paper's insights 1a to 4b (THEORY.md, section 6), then our own."""
+"""The claims, one file each: the paper's insights 1a to 4b (docs/theory.md, section 6), then our own."""
 
 import importlib
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from memloci.certifier.certificate import Proved
-from memloci.numbers import lower_number, number
+from memloci.core.numbers import lower_number, number, percent
+from memloci.core.proved import Proved
 from memloci.study.arms import MEAN_SQUARE, factor, fixed, gain, model, series
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Estimate, Part
@@ -17,7 +17,7 @@ MARGIN = 0.3  # decades
 WITHIN = 1e-3
 NOISE = 0.3  # of every array's root mean square
 LAYER, KEPT = "1 layer, lin", "trained from compiled, disturbed weights"
-BESIDE = f"Beside it training starts from compiled weights, with noise of {NOISE:.0%} of every array's root mean square."
+BESIDE = f"Beside it training starts from compiled weights, with noise of {percent(NOISE)} of every array's root mean square."
 
 
 def wall_arms(name: str, route: str, other: dict[str, Any], profile: Profile) -> Sequence[Arm]:
@@ -81,20 +81,17 @@ def _kept(evidence: Evidence) -> str:
     found = evidence[KEPT].values(MEAN_SQUARE) if KEPT in evidence else []
     if not found:
         return ""
-    return (
-        f" From compiled weights that were disturbed it comes to {max(found):.1e} or below with every seed."
-    )
+    return f" From compiled weights that were disturbed it comes to {number(max(found), 2)} or below with every seed."
 
 
 @lru_cache(maxsize=4)
 def _proved(route: str) -> tuple[float, float]:
     """The floor of one lin layer at the far lag, and the certified error of a route, in float32."""
-    from memloci import pipeline
-    from memloci.approx.lower_bounds import lower_bound
-    from memloci.approx.targets import SingleLag
+    from memloci.approx.kernels.lower_bounds import lower_bound
+    from memloci.approx.kernels.targets import SingleLag
     from memloci.study.claims.precision_wall import UNIT
+    from memloci.synthesize import plan
     from memloci.tasks.load import task_from_dict
 
-    task = task_from_dict(fixed([FAR], "x1"))
-    built = pipeline.compile(task, tolerance=WITHIN, route=route)
+    built = plan(task_from_dict(fixed([FAR], "x1")), WITHIN, routes=[route]).best
     return lower_bound("lin", SingleLag(FAR), price=UNIT).error, float(built.certificate.bound)

@@ -6,7 +6,7 @@ from memloci.study.arms import SIGNS, fixed
 from memloci.study.claim import Profile
 
 READOUT = "where(b1 > 0, b2, b3)"  # one sign chooses between the two others; its variance is 1
-# Within what float32 lets one lin layer recall (THEORY.md, section 2), and beyond.
+# Within what float32 lets one lin layer recall (docs/theory.md, section 2), and beyond.
 NEAR, FAR = (1, 2, 4), (2, 5, 11)
 SOLVED = 0.05  # mean square error, of a variance of 1
 

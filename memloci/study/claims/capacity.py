@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memloci.certifier.certificate import Proved
-from memloci.numbers import number
+from memloci.core.numbers import number
+from memloci.core.proved import Proved
 from memloci.study.arms import PAYLOAD, SUP, adaptive, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Estimate, Part, mean
@@ -75,7 +75,7 @@ def _counterexamples(evidence: Evidence, name: str) -> list[float | None]:
     """The error of the pasts found, for every trained model; None where the search failed."""
     import jax.random as jr
 
-    from memloci.observer.counterexample import counterexample
+    from memloci.observe.counterexample import counterexample
     from memloci.tasks.load import task_from_dict
 
     task, errors = task_from_dict(_task()), []
@@ -87,10 +87,10 @@ def _counterexamples(evidence: Evidence, name: str) -> list[float | None]:
 
 
 def _compiled() -> float:
-    from memloci import pipeline
+    from memloci.synthesize import plan
     from memloci.tasks.load import task_from_dict
 
-    return float(pipeline.compile(task_from_dict(_task()), tolerance=RIGHT, route="rotary").certificate.bound)
+    return float(plan(task_from_dict(_task()), RIGHT, routes=["rotary"]).best.certificate.bound)
 
 
 CLAIM = Claim(

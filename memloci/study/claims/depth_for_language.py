@@ -7,6 +7,7 @@ between and beyond.
 
 from collections.abc import Sequence
 
+from memloci.core.numbers import decimals
 from memloci.study.arms import BITS, balanced, parameter_count, series, text
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.claims.language import BYTES, MARGIN, budget, if_learned, reader, training
@@ -78,7 +79,7 @@ def _compared(effect: Estimate) -> str:
     if effect.value is None:
         return "an arm has no number to compare"
     more = "more" if effect.value >= 0 else "fewer"
-    return f"{_name(FLAT)} needs {abs(effect.value):.3f} bits per byte {more} than {_name(DEEP)}"
+    return f"{_name(FLAT)} needs {decimals(abs(effect.value), 3)} bits per byte {more} than {_name(DEEP)}"
 
 
 CLAIM = Claim(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from memloci.core.numbers import decimals
 from memloci.study.arms import BITS, balanced, parameter_count, series, text
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.claims.language import BYTES, MARGIN, budget, if_learned, reader, training
@@ -36,7 +37,7 @@ def judge(evidence: Evidence) -> Judgement:
     (need, close), learned = if_learned(evidence, list(values), [need, close])
     sizes = ", ".join(f"{name} {evidence[name].parameters or 0:,}" for name in (DP, TMX, DPF_EQUAL))
     dots = series(evidence, "held-out text", [(name, name) for name in evidence.results], BITS)
-    told = lambda x: "no number" if x.value is None else f"{x.value:+.3f}"
+    told = lambda x: "no number" if x.value is None else f"{decimals(x.value, 3, sign=True)}"
     return Judgement(
         parts=(
             Part("dpf needs more bits than dp at equal parameters", need, MARGIN, "bits per byte"),

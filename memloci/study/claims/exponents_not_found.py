@@ -6,7 +6,7 @@ heads whose sum misses the kernel by r(z) is, on sequences of n tokens,
     E x^2 sum_z (1 - z / n) r(z)^2
 
 which least squares minimise: coefficients for given exponents, and the exponents around them. Coefficients that are not
-negative suffice (THEORY.md, section 5), and have no precision wall.
+negative suffice (docs/theory.md, section 5), and have no precision wall.
 """
 
 import math
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from memloci.core.numbers import number
 from memloci.study.arms import MEAN_SQUARE, changed, essential, factor, gain, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Part, combination, difference
@@ -66,7 +67,7 @@ def judge(evidence: Evidence) -> Judgement:
             Part("the best exponents as a start close more than half of the gap", closed, 0.0, "decades"),
         ),
         said=(
-            f"{HEADS} lin heads can hold {KERNEL} with a mean square error of {least:.0e} on these sequences. Trained from ALiBi's "
+            f"{HEADS} lin heads can hold {KERNEL} with a mean square error of {number(least, 1)} on these sequences. Trained from ALiBi's "
             f"slopes they have {factor(missed)} times that. The best exponents as a start {changed(helped)}.{_with_log(evidence)}"
         ),
         panels=(Panel(f"{HEADS} lin heads on {KERNEL}", "", "mean square error", (dots, yardstick)),),
@@ -82,7 +83,7 @@ def _with_log(evidence: Evidence) -> str:
     found = evidence[LOG].values(MEAN_SQUARE) if LOG in evidence else []
     if not found:
         return ""
-    return f" {HEADS} log heads, one of which would hold it exactly, are trained to {statistics.median(found):.1e}."
+    return f" {HEADS} log heads, one of which would hold it exactly, are trained to {number(statistics.median(found), 2)}."
 
 
 @lru_cache(maxsize=4)
@@ -103,7 +104,7 @@ def expressed(n: int) -> tuple[float, tuple[float, ...]]:
     evenly = np.log(np.geomspace(1 / n, 3, HEADS))  # tuned: from the whole length to one token
     found = least_squares(residual, evenly, xtol=1e-12, ftol=1e-12, gtol=1e-12)
     left = residual(found.x)
-    return float(left @ left), tuple(float(f"{p:.6g}") for p in np.exp(found.x))
+    return float(left @ left), tuple(float(f"{number(p, 6)}") for p in np.exp(found.x))
 
 
 CLAIM = Claim(
@@ -114,7 +115,7 @@ CLAIM = Claim(
     design=(
         f"{HEADS} lin heads without FFN learn {KERNEL}, from ALiBi's slopes and from the best exponents; all weights are trained in "
         "both. The yardstick is what heads can express on these sequences, by least squares for coefficients and exponents, or "
-        f"{LEAST:.0e} where that is more, which is about what float32 resolves. The "
+        f"{number(LEAST, 1)} where that is more, which is about what float32 resolves. The "
         "claim fails if training comes within a factor of 3 of it, or if the exponents close less than half of the gap, counted in "
         "decades: then it is not the exponents that training misses. Log heads are trained beside it, one of which holds the kernel."
     ),

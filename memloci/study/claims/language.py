@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from memloci.core.numbers import decimals
 from memloci.study.arms import BITS, model, text
 from memloci.study.claim import Evidence, Profile
 from memloci.study.statistics import Estimate, mean
@@ -65,7 +66,7 @@ def budget(profile: Profile) -> Profile:
 @lru_cache(maxsize=4)
 def table_bits(path: str) -> float:
     """Bits per byte of the held-out part of a text, by a table of the bytes that follow two others."""
-    from memloci.training.data import HELD_OUT_PART
+    from memloci.train.data import HELD_OUT_PART
 
     content = Path(path).read_bytes()
     kept = len(content) - len(content) // HELD_OUT_PART
@@ -93,10 +94,10 @@ def if_learned(
     )
     best = min((mean(evidence[name].values(BITS)).value or math.inf for name in names), default=math.inf)
     if best < table:
-        told = f"The best arm needs {best:.2f} bits per byte, a table of {ORDER} bytes {table:.2f}."
+        told = f"The best arm needs {decimals(best, 2)} bits per byte, a table of {ORDER} bytes {decimals(table, 2)}."
         return list(effects), (told, which)
     told = (
-        f"No arm with a number for every seed needs fewer bits per byte than a table of {ORDER} bytes ({table:.2f}): too "
+        f"No arm with a number for every seed needs fewer bits per byte than a table of {ORDER} bytes ({decimals(table, 2)}): too "
         "little is learned to judge."
     )
     return [Estimate(effect.value, None, None) for effect in effects], (told, which)

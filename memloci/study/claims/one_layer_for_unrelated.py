@@ -7,6 +7,7 @@ lags that float32 can reach.
 import math
 from collections.abc import Sequence
 
+from memloci.core.numbers import number, percent
 from memloci.study.arms import MEAN_SQUARE, changed, gain, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile
 from memloci.study.claims.boolean import FAR, NEAR, SOLVED, boolean, training
@@ -65,7 +66,7 @@ def judge(evidence: Evidence) -> Judgement:
 
 def _beside(evidence: Evidence, level: float) -> str:
     deeper, beyond = gain(evidence, LARGE, DEEP, level), evidence[BEYOND].values(MEAN_SQUARE)
-    far = f"{sum(beyond) / len(beyond):.2g}" if beyond else "no number"
+    far = f"{number(sum(beyond) / len(beyond), 2)}" if beyond else "no number"
     return (
         f" Three layers of the same size {changed(deeper)} once more. At lags {list(FAR)}, beyond the precision "
         f"wall, one layer leaves {far} of a variance of 1."
@@ -79,7 +80,7 @@ CLAIM = Claim(
     source="arXiv 2402.00522, insight 1",
     design=(
         f"A sign at one lag chooses between signs at two others, lags {list(NEAR)}. The claim fails if one layer with 16 "
-        f"heads and 128 neurons leaves more than {SOLVED:.0%} of the variance, or if it is not better than 1 head and 8 "
+        f"heads and 128 neurons leaves more than {percent(SOLVED)} of the variance, or if it is not better than 1 head and 8 "
         f"neurons by a factor of 2. A deep model with the same parameters, and lags {list(FAR)}, beyond the precision wall of one "
         "lin layer in float32, are shown beside it."
     ),

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from memloci.core.numbers import decimals
+from memloci.core.precision import PRECISIONS
 from memloci.study.arms import SUP, fixed, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Estimate, Part, mean
@@ -11,7 +13,7 @@ from memloci.study.statistics import Estimate, Part, mean
 HEADS = 16
 ENCODINGS = ("lin", "log")
 RECALLED = 0.5  # sup error: half of what answering 0 leaves
-UNIT = 2.0**-24  # float32
+UNIT = PRECISIONS["float32"].u
 NEAR = 1.5  # lags: one less than predicted is still near
 
 
@@ -62,7 +64,7 @@ def judge(evidence: Evidence) -> Judgement:
                 f"One layer of {HEADS} {encoding} heads, one lag", "lag", "sup error", lines, marks=recalled
             )
         )
-        reached = f"{sum(stops) / len(stops):.1f}" if stops else "no number"
+        reached = f"{decimals(sum(stops) / len(stops), 1)}" if stops else "no number"
         last = max((lag for lag, E in built.items() if E < RECALLED), default=0)
         told.append(
             f"{encoding}: training stops at lag {reached}, weights by construction at {last} (proved), the bound at {wall}"
@@ -109,28 +111,28 @@ def _floors(encoding: str, profile: Profile) -> dict[int, float]:
 @lru_cache(maxsize=64)
 def _built(encoding: Any, lag: int) -> float:
     """Proved: the error of compiled weights with as many heads, rounding in float32 included."""
-    from memloci.approx.kernel_sums import fit
-    from memloci.approx.targets import SingleLag
-    from memloci.certifier.certify import certify
-    from memloci.compiler.design_to_model import design_to_model
-    from memloci.planner.make_plan import demand_of
-    from memloci.planner.routes import ROUNDING, Demand, kernel_layer
+    from memloci.approx.kernels.kernel_sums import fit
+    from memloci.approx.kernels.targets import SingleLag
+    from memloci.certify.certify import certify
+    from memloci.circuits.compile import compile_circuit
+    from memloci.routes.one_layer import kernel_circuit
+    from memloci.routes.request import ROUNDING
+    from memloci.synthesize import request_of
     from memloci.tasks.load import task_from_dict
 
     task = task_from_dict(fixed([lag], "x1"))
-    demand = demand_of(task, RECALLED, "float32")
-    assert isinstance(demand, Demand)
+    request = request_of(task, RECALLED, "float32")
     found = fit(encoding, [SingleLag(lag)], HEADS, precision="float32", rounding=ROUNDING, moves=0)
     if found.error >= RECALLED:
         return 1.0  # answering 0 does as well
-    return float(certify(design_to_model(kernel_layer(demand, found)), task, tolerance=RECALLED).bound)
+    return float(certify(compile_circuit(kernel_circuit(request, found)), task, tolerance=RECALLED).bound)
 
 
 @lru_cache(maxsize=64)
 def _floor(encoding: Any, lag: int) -> float:
     """Proved: error + 2^-24 mass of any heads; 1e-12 stands for all that is smaller."""
-    from memloci.approx.lower_bounds import lower_bound
-    from memloci.approx.targets import SingleLag
+    from memloci.approx.kernels.lower_bounds import lower_bound
+    from memloci.approx.kernels.targets import SingleLag
 
     return max(lower_bound(encoding, SingleLag(lag), price=UNIT).error, 1e-12)
 

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from memloci.errors import BadInput
+from memloci.core.errors import BadInput
 from memloci.study.arms import MEAN_SQUARE
 from memloci.study.claim import Arm, Case, Claim, Evidence, Grid, Judgement, Profile
 from memloci.study.claims import CLAIMS, load_claim
 from memloci.study.statistics import NOTHING, Estimate, Part, Verdict, deciding, overall
-from memloci.tasks.essential import Essential
-from memloci.tasks.fixed import Fixed
+from memloci.tasks.memories.kernel import Convolution
 
 AS_IT_IS = "no change"
 CHANGES: dict[str, dict[str, Any]] = {
@@ -107,12 +106,16 @@ def _unseen(arm: Arm, switches: Mapping[str, Any]) -> str:
     if not switches.keys() & {"stride", "window"}:
         return ""
     stride, window = switches.get("stride", 1), switches.get("window", math.inf)
-    record = arm.run(1e-3, 0).record
-    if isinstance(record, Essential):
-        return "heads that skip tokens miss part of the kernel, whatever they learn" if stride > 1 else ""
-    lags = record.lags if isinstance(record, Fixed) else range(1, int(max(record.lag_bounds)) + 1)
-    hidden = [lag for lag in lags if lag % stride or lag > window]
-    return f"its heads do not see lag {hidden[0]}" if hidden else ""
+    for recall in arm.run(1e-3, 0).record.recalls:
+        if isinstance(recall, Convolution):
+            if stride > 1:
+                return "heads that skip tokens miss part of the kernel, whatever they learn"
+            continue
+        lags = [int(recall.bound)] if recall.kernel else range(1, int(recall.bound) + 1)
+        hidden = [lag for lag in lags if lag % stride or lag > window]
+        if hidden:
+            return f"its heads do not see lag {hidden[0]}"
+    return ""
 
 
 def _varied(arm: Arm, switches: Mapping[str, Any]) -> Arm:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
+from memloci.core.numbers import decimals
 from memloci.study.arms import MEAN_SQUARE, SUP
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Result, Series
 from memloci.study.claims import (
@@ -40,7 +41,7 @@ def judge(evidence: Evidence) -> Judgement:
     }
     level = evidence.level(len(SOURCES))
     taus = {name: _tau(results, level) for name, results in groups.items()}
-    told = lambda tau: "no number" if tau.value is None else f"{tau.value:.2f}"
+    told = lambda tau: "no number" if tau.value is None else f"{decimals(tau.value, 2)}"
     return Judgement(
         parts=tuple(
             Part(f"the architectures of {name} are ranked alike", tau, MARGIN, "Kendall's tau")

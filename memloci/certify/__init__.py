@@ -1,0 +1,1 @@
+"""CERTIFY: what is proved, from the weights alone."""

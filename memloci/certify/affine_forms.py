@@ -1,0 +1,251 @@
+"""Affine arithmetic over many cases at once: what the computed stream holds, and how far it may be off.
+
+    computed X_j = const_j + sum_a coef_ja v_a + e_j,   |e_j| <= E_j
+
+v_a are the variables of the task that a case leaves unknown. E_j holds everything else: what attention
+mixes in, and, for a precision with unit roundoff u, all its roundings. Midpoints are computed in float64,
+and their own roundings are bounded and added to E: these are balls, in float64.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from memloci.certify.cases import Cases
+from memloci.certify.rounding import Format, gamma, inexact, underflow
+from memloci.certify.slacks import OWN, ROUNDED
+
+EXACT = Format(0.0)
+
+
+@dataclass(frozen=True)
+class AffineForms:
+    cases: Cases
+    const: np.ndarray  # (n, D)
+    coef: np.ndarray  # (n, D, A)
+    E: np.ndarray  # (n, D)
+
+    @cached_property
+    def dependent(self) -> np.ndarray:
+        """The coordinates that depend on an unknown; most do not."""
+        return np.flatnonzero(self.coef.any(axis=(0, 2)))
+
+    @cached_property
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
+        part = self.coef[:, self.dependent]
+        return part, np.abs(part)
+
+    def spread(self, by: np.ndarray, absolute: bool = False) -> np.ndarray:
+        """sum_a coef_a by_a."""
+        total = np.zeros_like(self.const)
+        if len(self.dependent):
+            total[:, self.dependent] = (self._parts[absolute] @ by[:, :, None])[:, :, 0]
+        return total
+
+    @cached_property
+    def weight(self) -> np.ndarray:
+        """The sum of the sizes of all parts: what roundings of the midpoints are relative to."""
+        spread = self.spread(np.abs(self.cases.centre) + self.cases.radius, absolute=True)
+        return np.abs(self.const) + spread + self.E
+
+    @cached_property
+    def middle(self) -> np.ndarray:
+        return self.const + self.spread(self.cases.centre)
+
+    @cached_property
+    def radius(self) -> np.ndarray:
+        own = np.zeros_like(self.E)  # a number alone is its own midpoint
+        own[:, self.dependent] = 2 * (self.coef.shape[2] + 4) * OWN * self.weight[:, self.dependent]
+        return self.spread(self.cases.radius, absolute=True) + self.E + own
+
+    @cached_property
+    def size(self) -> np.ndarray:
+        return np.abs(self.middle) + self.radius
+
+    @cached_property
+    def nonzero(self) -> np.ndarray:
+        """(n, D): what may differ from an exact 0."""
+        found = (self.const != 0) | (self.E > 0)
+        found[:, self.dependent] |= (self.coef[:, self.dependent] != 0).any(axis=2)
+        return found
+
+    def columns(self, which: np.ndarray) -> "AffineForms":
+        return AffineForms(self.cases, self.const[:, which], self.coef[:, which], self.E[:, which])
+
+
+def folded(cases: Cases, const: np.ndarray, coef: np.ndarray, E: np.ndarray) -> AffineForms:
+    """Variables that a case knows become part of the number."""
+    known = np.where((cases.radius == 0)[:, None, :], coef, 0.0)
+    if not known.any():
+        return AffineForms(cases, const, coef, E)
+    terms = known * cases.centre[:, None, :]
+    total = const + terms.sum(axis=2)
+    size = np.abs(const) + np.abs(terms).sum(axis=2)
+    alone = ((terms != 0).sum(axis=2) + (const != 0) <= 1) & ((known == 0) | (np.abs(known) == 1)).all(axis=2)
+    own = np.where(alone, 0.0, (coef.shape[2] + 2) * 2 * OWN * size)
+    return AffineForms(cases, total, np.where((cases.radius == 0)[:, None, :], 0.0, coef), E + own)
+
+
+def nothing(cases: Cases, D: int) -> AffineForms:
+    n, A = cases.centre.shape
+    return AffineForms(cases, np.zeros((n, D)), np.zeros((n, D, A)), np.zeros((n, D)))
+
+
+def linear(
+    W: np.ndarray,
+    X: AffineForms,
+    precision: Format,
+    bias: np.ndarray | None = None,
+    stored: bool = False,
+) -> AffineForms:
+    """W X + bias as the model computes it."""
+    used = np.flatnonzero((W != 0).any(axis=0) & X.nonzero.any(axis=0))
+    if len(used) < W.shape[1]:
+        W, X = W[:, used], X.columns(used)
+    b = np.zeros(len(W)) if bias is None else bias
+    M = Matrix(W)
+    precision.expect(M.absolute(X.size) + np.abs(b))
+    const = M(X.const) + b
+    coef = np.zeros((*const.shape, X.coef.shape[2]))
+    rows = np.flatnonzero((W[:, X.dependent] != 0).any(axis=1))
+    coef[:, rows] = np.einsum(
+        "nda,md->nma", X.coef[:, X.dependent], W[np.ix_(rows, X.dependent)], optimize=True
+    )
+    own = _own(M, X, b, rows)
+    E = M.absolute(X.E) + np.where(own > 0, own * (1 + 1e-6), 0.0)
+    result = AffineForms(X.cases, const, coef, np.where(np.isnan(E), np.inf, E))
+    rounded = _rounding(M, X, b, result, precision, stored) if precision.u else 0.0
+    E = result.E + rounded + _underflow(W, X, precision)
+    return AffineForms(
+        X.cases, const, coef, _within(np.where(np.isnan(E), np.inf, E), result.size, precision)
+    )
+
+
+class Matrix:
+    """x -> x W^T, and the same for |W| and for patterns of W; sparse where W is wide and mostly 0."""
+
+    def __init__(self, W: np.ndarray):
+        self.W = W
+        self.sparse = W.size > 1 << 14 and np.count_nonzero(W) < 0.1 * W.size
+
+    def _apply(self, x: np.ndarray, W: np.ndarray) -> np.ndarray:
+        if not self.sparse:
+            return x @ W.T
+        from scipy.sparse import csr_array
+
+        return np.ascontiguousarray((csr_array(W) @ x.T).T)
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        return self._apply(x, self.W)
+
+    def absolute(self, x: np.ndarray) -> np.ndarray:
+        return self._apply(x, np.abs(self.W))
+
+    def count(self, which: np.ndarray, pattern: np.ndarray | None = None) -> np.ndarray:
+        """How many entries of a row that are not 0 (or in `pattern`) meet one of `which`."""
+        counted = (self.W != 0) if pattern is None else pattern
+        return self._apply(which.astype(float), np.asarray(counted, dtype=float))
+
+
+def _own(M: Matrix, X: AffineForms, b: np.ndarray, dependent: np.ndarray) -> np.ndarray:
+    """What the midpoints of W X + b lose in float64: a rounding per term of the number, more for coefficients."""
+    terms = M.count(X.const != 0) + (b != 0) + 1
+    size = M.absolute(np.abs(X.const)) + np.abs(b)
+    own = np.where(adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size)
+    if len(dependent):
+        reach = X.spread(np.abs(X.cases.centre) + X.cases.radius, absolute=True)
+        own[:, dependent] += 2 * (len(X.dependent) + 4) * OWN * (reach @ np.abs(M.W[dependent]).T)
+    return own
+
+
+def adds_exactly(M: Matrix, X: AffineForms, b: np.ndarray, u: float) -> np.ndarray:
+    """(n, m): W X + b adds known numbers that are all multiples of a coarse grid: nothing is rounded."""
+    known = X.E == 0
+    known[:, X.dependent] &= ((X.coef[:, X.dependent] == 0) | (X.cases.radius == 0)[:, None, :]).all(axis=2)
+    touched = M.count(X.nonzero & ~(known & _on_grid(X.middle, GRID))) > 0
+    coarse = _on_grid(M.W, GRID).all(axis=1) & _on_grid(b, GRID**2)
+    sizes = M.absolute(X.weight) + np.abs(b)
+    return ~touched & coarse & (sizes * u < GRID**2 / 2)
+
+
+def _rounding(
+    M: Matrix, X: AffineForms, b: np.ndarray, result: AffineForms, precision: Format, stored: bool
+) -> np.ndarray:
+    """What W X + b loses: gamma(additions + products) of the sum of sizes, in any order of additions.
+
+    Adding an exact 0 and multiplying by a power of 2 round nothing, and a single addition rounds its result.
+    """
+    u = precision.u
+    rounds = M.count(X.nonzero, inexact(M.W)) > 0
+    products = rounds + 1.0 * (stored & (rounds | inexact(b)))
+    additions = np.maximum(M.count(X.nonzero) + (b != 0) - 1, 0)
+    rounded = gamma(additions + products, u) * (M.absolute(X.size) + np.abs(b))
+    single = (additions <= 1) & (products == 0)
+    rounded = np.where(single, np.where(additions > 0, ROUNDED * u * result.size, 0.0), rounded)
+    return rounded if stored else np.where(adds_exactly(M, X, b, u), 0.0, rounded)
+
+
+GRID = 2.0**-6
+
+
+def _on_grid(x: np.ndarray, grid: float) -> np.ndarray:
+    return np.rint(x / grid) * grid == x
+
+
+def _underflow(W: np.ndarray, X: AffineForms, precision: Format) -> np.ndarray:
+    if not precision.least or not len(X.const):
+        return np.zeros((1, len(W)))
+    below = underflow(W, X.size.max(axis=0), precision)
+    return np.where((W != 0).any(axis=1), below, 0.0)[None, :]
+
+
+def _within(E: np.ndarray, size: np.ndarray, precision: Format) -> np.ndarray:
+    """Infinite where a number may overflow."""
+    return np.where(2.0 * (size + E) < precision.most, E, np.inf)
+
+
+def add(X: AffineForms, Y: AffineForms, precision: Format) -> AffineForms:
+    """X + Y; adding an exact 0 is exact."""
+    precision.expect(X.size + Y.size)
+    total = AffineForms(X.cases, X.const + Y.const, X.coef + Y.coef, X.E + Y.E)
+    both = (X.weight > 0) & (Y.weight > 0)
+    known = (X.E == 0) & (Y.E == 0) & _on_grid(X.const, GRID**2) & _on_grid(Y.const, GRID**2)
+    known[:, total.dependent] = False
+    rounded = np.where(known & (total.weight * OWN < GRID**2 / 2), 0.0, 4 * OWN * total.weight)
+    coarse = known & (total.weight * precision.u < GRID**2 / 2)
+    rounded = rounded + np.where(coarse, 0.0, ROUNDED * precision.u * total.size + precision.least)
+    E = total.E + np.where(both, rounded, 0.0)
+    return AffineForms(X.cases, total.const, total.coef, np.where(np.isnan(E), np.inf, E))
+
+
+def add_all(parts: list[AffineForms], terms: list[np.ndarray], precision: Format) -> AffineForms:
+    """The sum over heads, in any order: head by head, or all their `terms` per row in one product."""
+    total, size = parts[0], parts[0].size
+    writers = np.where(parts[0].weight > 0, terms[0], 0)
+    for part, more in zip(parts[1:], terms[1:], strict=True):
+        total = AffineForms(total.cases, total.const + part.const, total.coef + part.coef, total.E + part.E)
+        size, writers = size + part.size, writers + np.where(part.weight > 0, more, 0)
+    precision.expect(size)
+    more = np.maximum(writers - 1, 0)
+    E = total.E + gamma(more, precision.u) * size + more * (2 * OWN * size + precision.least)
+    return AffineForms(total.cases, total.const, total.coef, np.where(np.isnan(E), np.inf, E))
+
+
+def relu(X: AffineForms) -> AffineForms:
+    """relu(X); exact in any precision.
+
+    Where the sign is known it is the identity or 0. Otherwise relu(x) lies between lambda x and lambda (x - lo)
+    on [lo, hi], lambda = hi / (hi - lo): the middle of the two, and half their distance.
+    """
+    lo, hi = X.middle - X.radius, X.middle + X.radius
+    slope = np.where(lo >= 0, 1.0, np.where(hi <= 0, 0.0, hi / np.where(hi > lo, hi - lo, 1.0)))
+    half = np.where((lo < 0) & (hi > 0), -slope * lo / 2 * (1 + 8 * OWN), 0.0)
+    unknown = ~np.isfinite(X.radius)
+    slope, half = np.where(unknown, 0.0, slope), np.where(unknown, 0.0, half)
+    E = np.where(slope > 0, slope * np.where(unknown, 0.0, X.E), 0.0) + half
+    slack = np.where((slope > 0) & (slope < 1), 8 * OWN * X.weight, 0.0)
+    E = np.where(unknown, np.inf, E + np.where(unknown, 0.0, slack))
+    coef = np.zeros_like(X.coef)
+    coef[:, X.dependent] = slope[:, X.dependent, None] * X.coef[:, X.dependent]
+    return AffineForms(X.cases, slope * X.const + half, coef, E)

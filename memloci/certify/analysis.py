@@ -1,0 +1,204 @@
+"""A model on a task, followed through every layer, roundings included.
+
+    stream of any position (position_forms.py)  ->  stream at the query, case by case (affine_forms.py)  ->  outputs
+
+Any weights can be followed whose heads are of a known kind (layer.py); weights that do something else than recall get a
+bound that is true and large. Where nothing depends on content or position, the stream of any position is the stream at
+the query, and one case covers all: `CaseAnalysis.uniform`.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, nothing
+from memloci.certify.cases import Cases, cases_of, one_case
+from memloci.certify.fixed_kernels import FixedKernelHeads
+from memloci.certify.layer import Extent, Layer, LayerHeads
+from memloci.certify.neglected import SharpHeads, neglects, refuse_illegible
+from memloci.certify.position_forms import Inputs, PositionForms, embedded
+from memloci.certify.rounding import Format, Watched, format_of, product_error, underflow
+from memloci.model.paths.choice import may_take
+from memloci.model.transformer import Transformer
+from memloci.tasks.task import Task
+
+CHUNK = 512  # cases at once
+
+
+@dataclass(frozen=True)
+class StreamBounds:
+    """The stream that the last FFN reads, and the outputs, in every case."""
+
+    before: list[AffineForms]
+    after: list[AffineForms]
+    size: np.ndarray  # of the stream that the last FFN reads
+    fits: bool  # nothing overflows
+
+
+@dataclass(frozen=True)
+class UniformBounds:
+    """The same where one case covers all, in one precision; the outputs are left to readout.py."""
+
+    stream: PositionForms
+    fits: bool
+
+
+class CaseAnalysis:
+    """One model on one task; `bounds(precision)` follows all cases in that precision."""
+
+    def __init__(self, model: Transformer, task: Task):
+        self.model, self.task, self.inputs = model, task, Inputs.of(task)
+        exact = lambda array: np.asarray(array, dtype=float)
+        self.W_E, self.b_E = exact(model.W_E), exact(model.b_E)
+        self.W_U, self.b_U = exact(model.W_U), exact(model.b_U)
+        self.layers = [
+            Layer.read(block, l, may_take("recurrence", model.architecture.block(l)))
+            for l, block in enumerate(model.layers)
+        ]
+        self.neglects = neglects(model)
+        if self.neglects:
+            refuse_illegible(model)
+        weights = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+        self.largest = max(float(np.abs(np.asarray(leaf)).max(initial=0.0)) for leaf in weights)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.task.M + 1, self.task.d
+
+    @property
+    def uniform(self) -> bool:
+        """One case covers all: memories and heads are fixed kernels, and neurons act in the last layer only."""
+        kernels = all(isinstance(layer.heads, FixedKernelHeads) for layer in self.layers)
+        return (
+            self.task.stationary and kernels and not any(len(layer.neurons.c) for layer in self.layers[:-1])
+        )
+
+    def heads(self, l: int) -> LayerHeads:
+        """The heads of a layer, as they are evaluated."""
+        layer = self.layers[l]
+        if not self.neglects:
+            return layer.heads
+        return SharpHeads.of(layer.heads, (layer.neurons.B, layer.neurons.A))
+
+    @cached_property
+    def cases(self) -> Cases:
+        return cases_of(self.task)
+
+    def stored(self, precision: Format) -> bool:
+        """The weights are rounded too, where the precision is below theirs."""
+        return precision.u > format_of(self.model.architecture.precision).u
+
+    # Where one case covers all.
+
+    def uniform_bounds(self, precision: Format) -> UniformBounds:
+        watched = Watched(precision.u, precision.least, precision.most)
+        with np.errstate(all="ignore"):
+            before = self.positions(watched)[-1]
+            X = self.layers[-1].heads.everywhere(before, watched, self.stored(watched))
+        return UniformBounds(X, not watched.broken)
+
+    def _watch_largest(self, precision: Format) -> PositionForms:
+        if self.stored(precision):
+            precision.expect(self.largest)
+        return self._embedded_position(precision)
+
+    def functionals(self, rows: np.ndarray) -> PositionForms:
+        """Linear functionals of the stream after the last attention, in exact arithmetic, each followed as one."""
+        last = self.layers[-1].heads
+        assert isinstance(last, FixedKernelHeads)
+        return last.functionals(rows, self.positions(EXACT)[-1])
+
+    @cached_property
+    def only_case(self) -> Cases:
+        return one_case(self.task)
+
+    # Case by case.
+
+    def bounds(
+        self, precision: Format, injected_errors: dict[int, dict[int, float]] | None = None
+    ) -> StreamBounds:
+        """`injected_errors`: layer -> {coordinate: error added to it after that layer's attention}."""
+        watched = Watched(precision.u, precision.least, precision.most)
+        with np.errstate(all="ignore"):  # an error that is infinite or not a number counts as infinite
+            return self._bounds(watched, injected_errors or {})
+
+    def _bounds(self, precision: Watched, injected: dict[int, dict[int, float]]) -> StreamBounds:
+        stored, past = self.stored(precision), self.positions(precision)
+        heads = [self.heads(l) for l in range(len(self.layers))]
+        extents = [Extent() for _ in self.layers]
+        before, after, size = [], [], np.zeros(len(self.W_E))
+        for start in range(0, len(self.cases), CHUNK):
+            cases = self.cases.take(slice(start, start + CHUNK))
+            X = self._embedded_query(cases, precision, stored)
+            for l, layer in enumerate(self.layers):
+                extents[l].see(heads[l], X, precision)
+                X = heads[l].attend(X, past[l], self.shape, precision, stored)
+                X = _injected(X, injected.get(l, {}))
+                if l == len(self.layers) - 1:
+                    before.append(X)
+                    size = np.maximum(size, X.size.max(axis=0))
+                X = layer.neurons(X, precision, stored)
+            after.append(linear(self.W_U, X, precision, self.b_U, stored))
+        for extent in extents:
+            precision.expect(extent.logit)
+        return StreamBounds(before, after, size, not precision.broken)
+
+    def positions(self, precision: Format) -> list[PositionForms]:
+        """The stream of any position before each layer."""
+        found = [self._watch_largest(precision)]
+        for l, layer in enumerate(self.layers[:-1]):
+            heads = layer.heads if self.uniform else self.heads(l)
+            moved = heads.everywhere(found[-1], precision, self.stored(precision))
+            found.append(layer.neurons.everywhere(moved, precision))
+        return found
+
+    # The embedding.
+
+    def _input_errors(self, precision: Format) -> np.ndarray:
+        """x itself is rounded in channels that have values between the precision's numbers."""
+        between = [not all(map(precision.has_number_in, c.domain)) for c in self.task.channels]
+        return np.where(between, precision.u * np.array(self.inputs.sizes), 0.0)
+
+    def _embedded_position(self, precision: Format) -> PositionForms:
+        sizes, error = np.array(self.inputs.sizes), self._input_errors(precision)
+        rounded = product_error(self.W_E, sizes, error, precision.u, self.b_E, self.stored(precision))
+        rounded = rounded + underflow(self.W_E, sizes + error, precision)
+        # 0 + b_E is exact
+        rounded = np.where(self.W_E.any(axis=1) | self.stored(precision), rounded, 0.0)
+        precision.expect(np.abs(self.W_E) @ sizes + np.abs(self.b_E) + rounded)
+        return embedded(self.W_E, self.b_E, self.inputs, rounded)
+
+    def _embedded_query(self, cases: Cases, precision: Format, stored: bool) -> AffineForms:
+        d = self.task.d
+        x = nothing(cases, d)
+        x.coef[:, np.arange(d), np.arange(d)] = 1.0
+        x.E[:] = self._input_errors(precision)
+        x = folded(cases, x.const, x.coef, x.E)
+        return linear(self.W_E, x, precision, self.b_E, stored)
+
+
+def _injected(X: AffineForms, errors: dict[int, float]) -> AffineForms:
+    if not errors:
+        return X
+    E = X.E.copy()
+    for j, error in errors.items():
+        E[:, j] += error
+    return replace(X, E=E)
+
+
+def deviations(bounds: StreamBounds, variables: int, d: int) -> np.ndarray:
+    """(D, variables): sup over all cases of |X_j - v|, for every coordinate and variable."""
+    worst = np.zeros((len(bounds.size), variables))
+    for X in bounds.before:
+        cases, rows = X.cases, np.arange(len(X.cases))
+        for v in range(variables):
+            a = cases.same[:, v // d] * d + v % d  # two memories at one lag are one unknown
+            coef, r = X.coef[rows, :, a], cases.radius[rows, a][:, None]
+            apart = np.abs(X.middle - cases.centre[rows, a][:, None])
+            found = apart + X.radius + (np.abs(coef - 1.0) - np.abs(coef)) * r
+            found += 2.0**-48 * (X.weight + cases.radius[rows, a][:, None])
+            worst[:, v] = np.maximum(worst[:, v], np.where(np.isnan(found), np.inf, found).max(axis=0))
+    return worst

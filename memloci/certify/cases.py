@@ -1,0 +1,187 @@
+"""Every way a position can find its memories: the cases that a certificate runs through.
+
+    case = the symbols that lags read, the lags they give, which memories are blank, and t_min <= t <= t_max
+
+What a lag does not read stays an unknown in its range: value = centre + radius xi, |xi| <= 1. A symbol has
+radius 0, an interval of values its half width, a kernel the sum of its sizes. A memory at a lag is blank where
+t < lag, and where a memory that its lag reads is blank. Together the cases cover every position of every sequence.
+
+Where nothing that a model does depends on content or position, one case covers them all (`one_case`): a blank token
+is 0, and so is what a fixed kernel makes of it.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memloci.core.errors import BadInput
+from memloci.language.domain import Domain
+from memloci.tasks.memories.base import Recall
+from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.names import variable
+from memloci.tasks.task import Task
+
+MAX_CASES = 1 << 18
+FOREVER = 2**31  # positions are 32-bit integers
+BLANK = -1  # in place of a lag
+KERNEL = -2  # in place of a lag: the memory is a kernel over all of them
+UNSEEN = -3  # no memory has this lag
+
+
+@dataclass(frozen=True)
+class Cases:
+    """n cases of a task with M memories and d channels; variable (i, c) has index i d + c."""
+
+    centre: np.ndarray  # (n, (M + 1) d)
+    radius: np.ndarray
+    lag: np.ndarray  # (n, M + 1), 0 for the present, BLANK for a blank memory, KERNEL for a kernel
+    t_min: np.ndarray  # (n,)
+    t_max: np.ndarray
+    same: np.ndarray  # (n, M + 1), the first memory at the same lag: the same token
+
+    def __len__(self) -> int:
+        return len(self.t_min)
+
+    @property
+    def _parts(self) -> tuple[np.ndarray, ...]:
+        return self.centre, self.radius, self.lag, self.t_min, self.t_max, self.same
+
+    def take(self, rows: np.ndarray | slice) -> "Cases":
+        return Cases(*(part[rows] for part in self._parts))
+
+    def join(self, other: "Cases") -> "Cases":
+        return Cases(*(np.concatenate(pair) for pair in zip(self._parts, other._parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Growing:
+    cases: Cases
+    piece: np.ndarray  # (n, variables), which piece of its domain, for the variables that lags read
+
+    def take(self, rows: np.ndarray) -> "_Growing":
+        return _Growing(self.cases.take(rows), self.piece[rows])
+
+
+def one_case(task: Task) -> Cases:
+    """Any position of any sequence, where every memory is a fixed kernel; blank tokens are 0, like their values."""
+    size = (task.M + 1) * task.d
+    centre, radius = np.zeros((1, size)), np.zeros((1, size))
+    for k, name in enumerate(task.variables):
+        domain = task.domains[name]
+        centre[0, k], radius[0, k] = _ball(domain[0].lo, domain[-1].hi)
+    lags = [0, *(_fixed_lag(recall) for recall in task.recalls)]
+    same = [lags.index(lag) if lag != KERNEL else i for i, lag in enumerate(lags)]
+    t = np.zeros(1, dtype=np.int64), np.full(1, FOREVER, dtype=np.int64)
+    return Cases(centre, radius, np.array([lags]), *t, np.array([same]))
+
+
+def _fixed_lag(recall: Recall) -> int:
+    return recall.bound if isinstance(recall, LagTable) else KERNEL
+
+
+def cases_of(task: Task) -> Cases:
+    """All cases of a task."""
+    size, read = (task.M + 1) * task.d, task.lag_variables
+    # Position 0 sees nothing; every other sees at least one step back.
+    zeros = np.zeros((2, size))
+    lag = np.full((2, task.M + 1), BLANK, dtype=np.int64)
+    t = np.array([0, 1], dtype=np.int64), np.array([0, FOREVER], dtype=np.int64)
+    same = np.tile(np.arange(task.M + 1), (2, 1))
+    growing = _Growing(Cases(zeros, zeros.copy(), lag, *t, same), np.zeros((2, size), dtype=np.int64))
+    growing = _appear(growing, task, 0, np.zeros(2, dtype=np.int64))
+    for i, recall in enumerate(task.recalls, start=1):
+        if isinstance(recall, LagTable):
+            growing = _one_token(_recall(growing, task, i, recall), task, i, read)
+        elif recall.kernel:
+            growing = _summed(growing, task, i, recall)
+        else:
+            raise BadInput(f"memory {i}, {recall.text}: no certificate follows this kind of memory")
+    return growing.cases
+
+
+def _summed(growing: _Growing, task: Task, i: int, recall: Recall) -> _Growing:
+    """A kernel: an unknown within its range, and 0 at position 0, which has no past."""
+    growing.cases.lag[:, i] = KERNEL
+    some = growing.cases.t_max > 0
+    for c, channel in enumerate(task.channels):
+        (reach,) = recall.domain(channel)
+        k = i * task.d + c
+        growing.cases.centre[some, k], growing.cases.radius[some, k] = _ball(reach.lo, reach.hi)
+    return growing
+
+
+def _one_token(growing: _Growing, task: Task, i: int, read: frozenset[str]) -> _Growing:
+    """Two memories at one lag are one token: their symbols agree, and what is known of one is of the other."""
+    d, keep = task.d, np.ones(len(growing.cases), dtype=bool)
+    for j in range(i):
+        cases = growing.cases
+        both = (cases.lag[:, i] == cases.lag[:, j]) & (cases.lag[:, i] >= 0) & (cases.same[:, i] == i)
+        for c, channel in enumerate(task.channels):
+            mine, other = i * d + c, j * d + c
+            known = [variable(channel.name, k) in read for k in (i, j)]
+            if all(known):
+                keep &= ~both | (growing.piece[:, mine] == growing.piece[:, other])
+            elif any(known):
+                source, unknown = (mine, other) if known[0] else (other, mine)
+                for part in (cases.centre, cases.radius):
+                    part[both, unknown] = part[both, source]
+        cases.same[both, i] = j
+    return growing.take(np.flatnonzero(keep))
+
+
+def _recall(growing: _Growing, task: Task, i: int, table: LagTable) -> _Growing:
+    """Split every case by what memory i is: at its lag, or blank."""
+    where = [task.variables.index(name) for name in table.reads]
+    lag = table.lags[tuple(growing.piece[:, k] for k in where)]
+    lag = np.broadcast_to(np.asarray(lag, dtype=np.int64), len(growing.cases))
+    cases, parents = growing.cases, list(table.parents)
+    unknown = (cases.lag[:, parents] == BLANK).any(axis=1) if parents else np.zeros(len(cases), dtype=bool)
+    seen = ~unknown & (cases.t_max >= lag)
+    early = ~unknown & (cases.t_min < lag)
+    here = growing.take(np.flatnonzero(seen))
+    here = replace(here, cases=replace(here.cases, t_min=np.maximum(here.cases.t_min, lag[seen])))
+    here = _appear(here, task, i, lag[seen])
+    gone = np.flatnonzero(unknown | early)
+    blank = growing.take(gone)
+    last = np.where(unknown[gone], blank.cases.t_max, np.minimum(blank.cases.t_max, lag[gone] - 1))
+    blank = replace(blank, cases=replace(blank.cases, t_max=last))
+    return _join(here, blank)
+
+
+def _appear(growing: _Growing, task: Task, i: int, lag: np.ndarray) -> _Growing:
+    """Token i is at this lag: split by the pieces of the channels that lags read."""
+    lags = growing.cases.lag.copy()
+    lags[:, i] = lag
+    growing = replace(growing, cases=replace(growing.cases, lag=lags))
+    for c, channel in enumerate(task.channels):
+        k = i * task.d + c
+        if variable(channel.name, i) in task.lag_variables:
+            growing = _split(growing, k, channel.domain)
+        else:
+            whole = _ball(channel.domain[0].lo, channel.domain[-1].hi)
+            growing.cases.centre[:, k], growing.cases.radius[:, k] = whole
+    return growing
+
+
+def _split(growing: _Growing, k: int, domain: Domain) -> _Growing:
+    n, pieces = len(growing.cases), len(domain)
+    if n * pieces > MAX_CASES:
+        raise BadInput(f"the lags have more than {MAX_CASES:,} cases; a certificate looks at each of them")
+    many = growing.take(np.repeat(np.arange(n), pieces))
+    which = np.tile(np.arange(pieces), n)
+    balls = np.array([_ball(piece.lo, piece.hi) for piece in domain])
+    many.cases.centre[:, k], many.cases.radius[:, k] = balls[which].T
+    many.piece[:, k] = which
+    return many
+
+
+def _ball(lo: float, hi: float) -> tuple[float, float]:
+    """A ball that contains [lo, hi]; radius 0 for a point."""
+    if lo == hi:
+        return lo, 0.0
+    centre = lo + (hi - lo) / 2
+    return centre, float(np.nextafter(max(hi - centre, centre - lo), np.inf))
+
+
+def _join(a: _Growing, b: _Growing) -> _Growing:
+    return _Growing(a.cases.join(b.cases), np.concatenate([a.piece, b.piece]))

@@ -1,0 +1,90 @@
+"""The proof where one case covers all: kernels over lags, a readout, and rounding added to the exact error.
+
+weights -> kernels over lags -> what each coordinate carries -> readout against f -> rounding
+"""
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from memloci.certify.affine_forms import EXACT
+from memloci.certify.analysis import CaseAnalysis
+from memloci.certify.certificate import Level, Term
+from memloci.certify.neglected import NEGLECTED, left_out_everywhere
+from memloci.certify.readout import Readout, Variables, bound_output
+from memloci.certify.rounding import Format
+from memloci.certify.slacks import evaluation
+from memloci.core.proved import Proved
+
+
+class UniformProof:
+    """What is proved of a model whose heads, like the memories, are fixed kernels."""
+
+    arithmetic = "Arb balls of 256 bits or more; intervals with outward rounding for the readout"
+
+    def __init__(self, analysis: CaseAnalysis):
+        self.analysis = analysis
+        self.readout = Readout.of(analysis.model)
+        self.variables = Variables.of(analysis.task, analysis.inputs)
+        a = analysis.model.architecture
+        self.slack = evaluation(a.layers, max(a.dim, len(self.readout.c)))
+
+    @cached_property
+    def exact_stream(self):
+        return self.analysis.uniform_bounds(EXACT).stream
+
+    @cached_property
+    def _outputs(self) -> list[list[Term]]:
+        r, task = self.readout, self.analysis.task
+        live = np.any([r.live(o) for o in range(task.outputs)], axis=0)
+        rows = np.concatenate([np.where(np.atleast_1d(live)[:, None], r.B, 0.0), r.W_U])
+        functionals = self.analysis.functionals(rows)
+        return [
+            bound_output(o, formula, r, self.exact_stream, functionals, self.variables)
+            for o, formula in enumerate(task.readouts)
+        ]
+
+    @cached_property
+    def errors(self) -> list[float]:
+        """Per output, in exact arithmetic."""
+        totals = [math.fsum(term.E for term in own) * self.slack for own in self._outputs]
+        return [math.inf if math.isnan(total) else total for total in totals]
+
+    def terms(self) -> list[Term]:
+        """In exact arithmetic; what the path leaves out is the last."""
+        found = [term for own in self._outputs for term in own]
+        if self.analysis.neglects:
+            found.append(Term(*NEGLECTED, Proved(self._neglected)))
+        return found
+
+    def exact(self) -> float:
+        return max(self.errors) + self._neglected
+
+    @cached_property
+    def _neglected(self) -> float:
+        """What the path leaves out of any output."""
+        if not self.analysis.neglects:
+            return 0.0
+        error = left_out_everywhere(self.analysis, EXACT)
+        found = self.readout.rounding(self.exact_stream.size, error, EXACT, False)
+        return float(found.max(initial=0.0)) * self.slack
+
+    def bound(self, precision: Format) -> float:
+        """The largest error of any output in a precision."""
+        bounds = self.analysis.uniform_bounds(precision)
+        if not bounds.fits:
+            return math.inf
+        exact, stored = self.exact_stream, self.analysis.stored(precision)
+        # What E of the precision has beyond the exact one, and what the difference itself was rounded by.
+        error = np.maximum(bounds.stream.E - exact.E, 0.0) + (self.slack - 1) * bounds.stream.E
+        if self.analysis.neglects:
+            error = error + left_out_everywhere(self.analysis, precision)
+        if not np.isfinite(error).all():
+            return math.inf
+        rounded = self.readout.rounding(exact.size, error, precision, stored).max(initial=0.0)
+        total = (max(self.errors) + float(rounded)) * self.slack
+        return math.inf if math.isnan(total) else total
+
+    def levels(self, precision: Format, tolerance: float, met: bool) -> tuple[Level, ...]:
+        return ()

@@ -1,1 +1,0 @@
-"""COMPILE: weights by construction."""

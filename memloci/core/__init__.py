@@ -1,0 +1,1 @@
+"""What everybody shares: errors, specs, numbers as text, files, intervals."""

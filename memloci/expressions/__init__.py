@@ -1,1 +1,0 @@
-"""The small, safe language of task files: parse, evaluate on arrays, enclose on intervals."""

@@ -1,1 +1,0 @@
-"""PLAN: sizes and places; still no weights."""

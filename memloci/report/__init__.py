@@ -1,1 +1,0 @@
-"""REPORT: records to tables, figures and pages. No numerics here."""

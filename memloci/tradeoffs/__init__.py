@@ -1,0 +1,1 @@
+"""What is traded: layers, heads, mass and width against error, each row compiled and certified."""

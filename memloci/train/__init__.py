@@ -1,0 +1,1 @@
+"""LEARN: weights by gradient."""

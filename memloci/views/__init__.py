@@ -1,0 +1,1 @@
+"""SHOW: records to tables, figures and pages."""

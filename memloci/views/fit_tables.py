@@ -1,0 +1,35 @@
+"""Trained models as a table for the terminal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from memloci.train.diagnose import diagnose
+from memloci.train.train import Fit, best
+from memloci.views.tables import number, plain_table
+
+COLUMNS = {
+    "held-out loss": "held_out",
+    "mean square": "err_mean_square",
+    "largest error": "err_sup",
+    "bits per byte": "bits_per_byte",
+    "steps": "steps",
+    "seconds": "seconds",
+}
+
+
+def fits_table(fits: Sequence[Fit]) -> Any:
+    """A row per model, and what became of the best one."""
+    shown = {title: name for title, name in COLUMNS.items() if any(name in fit.record for fit in fits)}
+    table = plain_table()
+    for title in ("seed", *shown, "stopped"):
+        table.add_column(title, justify="left" if title in ("seed", "stopped") else "right")
+    for fit in fits:
+        values = [fit.record.get(name) for name in shown.values()]
+        cells = ["-" if value is None else number(value) for value in values]
+        table.add_row(str(fit.run.training.seed), *cells, fit.record["stopped"])
+    chosen = best(fits)
+    found = diagnose(chosen.run, chosen.record)
+    return Group(table, Text(f"{found.name}: {found.sentence}"))

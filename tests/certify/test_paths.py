@@ -1,0 +1,73 @@
+"""Certificates say which paths they cover, and cover them."""
+
+import math
+
+import equinox as eqx
+import numpy as np
+import pytest
+
+from memloci.certify.certify import certify
+from memloci.core.errors import BadInput
+from memloci.pipeline import compile, load, verify, write
+from memloci.tasks.load import load_task
+from memloci.tasks.short import Essential, Fixed
+
+from .test_certify import one_head
+
+LENGTH = 1500
+
+
+def lin(task):
+    return compile(task, tolerance=1e-2, precision="float32", route="one-layer-lin")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "task", [Fixed(lags=[1, 2], readout="x1 - x2"), load_task("power-law")], ids=["lags", "tail"]
+)
+def test_the_recurrence_is_covered(task):
+    """Values of one sign add up all roundings, random ones find the rest."""
+    built = lin(task)
+    assert built.model.path(LENGTH) == "recurrence"
+    assert "or recurrence" in built.certificate.assumptions[0]
+    rng = np.random.default_rng(0)
+    for x in (np.ones((LENGTH, 1)), rng.choice([-1.0, 1.0], (LENGTH, 1)), rng.uniform(-1, 1, (LENGTH, 1))):
+        found = np.asarray(eqx.filter_jit(built.model.using("recurrence"))(x.astype("float32")), "float64")
+        error = np.abs(found - np.asarray(task.target(x))).max()
+        assert error <= built.certificate.bound
+
+
+@pytest.mark.slow
+def test_the_recurrence_costs_rounding():
+    model, task = lin(load_task("power-law")).model, load_task("power-law")
+    plain, recurrence = (certify(model.using(path), task) for path in ("blocks", "recurrence"))
+    assert plain.exact_bound == recurrence.exact_bound and plain.bound < recurrence.bound
+
+
+def test_what_no_certificate_covers_is_refused():
+    task = load_task("exponential")
+    model = lin(task).model
+    with pytest.raises(BadInput, match="no certificate covers the rounding of path 'convolution'"):
+        certify(model.using("convolution"), task)
+
+
+def test_a_path_is_kept_and_verified(tmp_path):
+    task = Fixed(lags=[7], readout="x1")
+    built = compile(task, precision="float32", route="rotary", path="sharp")
+    assert built.model.architecture.path == "sharp" and built.certificate.met
+    write(built, tmp_path / "m")
+    assert load(tmp_path / "m")[0].architecture.path == "sharp"
+    assert verify(tmp_path / "m").bound == built.certificate.bound
+    assert verify(tmp_path / "m", "plain").bound <= built.certificate.bound
+
+
+@pytest.mark.parametrize("path", ["certified", "plain"])
+def test_a_sum_that_overflows_before_it_is_normalised_is_not_certified(path):
+    """sum_z z^-1.5 v = 2.6 v is no number of float32 here, though its share of zeta(1.5) would be."""
+    task = Essential(kernels=["z ** -1.5"], readout="x1")
+    model = one_head(1.5, "float32", encoding="log", path=path)
+    weights = lambda m: (m.layers[0].attention.heads.W_V, m.layers[0].attention.heads.W_O)
+    W_V, W_O = weights(model)
+    model = eqx.tree_at(weights, model, (W_V * 1.4e38, W_O * 1.2e-38))
+    found = np.asarray(model.using("blocks")(np.ones((3000, 1), "float32")))
+    assert not np.isfinite(found).all() and certify(model, task).bound == math.inf

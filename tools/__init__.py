@@ -1,0 +1,1 @@
+"""What `make lint` checks beyond style and types."""

@@ -1,0 +1,8 @@
+"""All checks beyond style and types: `python -m tools`."""
+
+import sys
+
+from tools import formats, imports, references
+
+if __name__ == "__main__":
+    sys.exit(max(check.main() for check in (imports, formats, references)))
