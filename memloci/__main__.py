@@ -1,0 +1,5 @@
+"""`python -m memloci` is the command line."""
+
+from memloci.cli import main
+
+main()

@@ -1,0 +1,70 @@
+"""`memloci runs`: what a store of runs holds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memloci.commands.shared import Json, RunStore, print_json, print_view, write_text
+from memloci.core.errors import BadInput
+
+EXAMPLE = "memloci runs --where architecture.heads=4 --by training.rate"
+
+
+def runs(
+    store: RunStore = Path("runs.sqlite"),
+    sweep: Annotated[str | None, typer.Option("--sweep", help="Those of this sweep only.")] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="done, diverged, failed, running or waiting.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", help="A condition such as 'training.rate<=1e-3'; may be repeated."),
+    ] = None,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="Compare the values of this field; may be repeated.")
+    ] = None,
+    measure: Annotated[
+        str, typer.Option("--measure", help="What is compared: err_sup, err_mean_square, ...")
+    ] = "err_sup",
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write them to a .csv, .jsonl or .parquet file.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a page about them.", show_default=False)
+    ] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", help="tensorboard: their curves, beside the store.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most lines to show.", min=1)] = 50,
+    as_json: Json = False,
+) -> None:
+    """List, filter, compare, export and report the runs of a store."""
+    from memloci.sweeps.runs import Runs
+    from memloci.views import run_tables
+
+    found = Runs(store, sweep=sweep)
+    known = found.counts()
+    if status is not None and status not in known:
+        raise BadInput(f"--status: unknown {status!r}; use {', '.join(known)}")
+    found = found.where(*(where or ()), *([f"status={status}"] if status else ()))
+    if export is not None:
+        found.export(export)
+    if report is not None:
+        from memloci import pipeline
+
+        pipeline.write_sweep(sweep or store.name, found, report)
+    if track is not None:
+        from memloci.train.options import tracker
+
+        histories = {row["key"][:12]: row["history"] for row in found.whole() if row["history"]}
+        tracker(track, store.parent)(histories)
+    lines = found.compare(*by, measure=measure) if by else None
+    if as_json:
+        print_json(list(found) if lines is None else lines)
+    elif lines is not None:
+        print_view(run_tables.comparison_table(lines, by or [], measure))
+    elif export is not None:
+        write_text(f"wrote {export}: {len(found):,} runs\n")
+    else:
+        print_view(run_tables.runs_table(found, limit))

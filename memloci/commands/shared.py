@@ -1,0 +1,90 @@
+"""What the commands share: options, exit statuses, progress, and printing that survives a closed pipe."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memloci.core.precision import EVALUATED
+
+DONE, FAILED, BAD_INPUT, MISSED = 0, 1, 2, 3
+
+
+def complete_task(incomplete: str) -> list[str]:
+    from memloci.tasks.gallery import GALLERY
+
+    return [name for name in GALLERY if name.startswith(incomplete)]
+
+
+_TASK = typer.Argument(
+    help="A gallery name or a TOML file.", autocompletion=complete_task, show_default=False
+)
+Task = Annotated[str, _TASK]
+TaskName = Annotated[str | None, _TASK]
+Tolerance = Annotated[float, typer.Option("--tolerance", help="Worst-case error to stay below.")]
+Precision = Annotated[str, typer.Option("--precision", help=f"{', '.join(EVALUATED)}.")]
+Model = Annotated[Path, typer.Argument(help="A directory that memloci wrote.", show_default=False)]
+EvaluationPath = Annotated[
+    str | None, typer.Option("--path", help="How the model is evaluated; `memloci doctor` lists the paths.")
+]
+RunStore = Annotated[Path, typer.Option("--store", help="The file that keeps runs.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
+]
+Engine = Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
+    """A bar on standard error: what is being done, how far it is, and the time left; silent when piped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task("starting", total=1.0)
+        yield lambda text, done: bar.update(line, description=text, completed=done)
+
+
+@contextmanager
+def progress_of_store(store: Path) -> Iterator[Callable[[str, float], None]]:
+    """A bar over work that a store keeps: Ctrl-C loses nothing, and says so."""
+    try:
+        with progress_bar() as progress:
+            yield progress
+    except KeyboardInterrupt:
+        print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+
+
+def print_json(value: Any) -> None:
+    write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_view(renderable: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    write_text(captured.get())
+
+
+def write_text(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: memloci tasks | head -3
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,94 @@
+"""`memloci study`: claims with verdicts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memloci.commands.shared import (
+    Address,
+    Engine,
+    Json,
+    Workers,
+    print_json,
+    print_view,
+    progress_of_store,
+    write_text,
+)
+
+EXAMPLE = "memloci study 4a 4b --quick --out out/study"
+
+
+def study(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Claims, as 4a; all for every one.", show_default=False, metavar="NAME"),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick/--full", help="All in a quarter of an hour, or in hours; both go on where they stopped."
+        ),
+    ] = True,
+    listed: Annotated[bool, typer.Option("--list", help="Which claims there are.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="The directory to write.")] = Path("out/study"),
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="The file that keeps runs.", show_default="runs.sqlite in --out"),
+    ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            "--text", help="For the claims about language.", show_default="Python's standard library"
+        ),
+    ] = None,
+    workers: Workers = None,
+    engine: Engine = "local",
+    address: Address = None,
+    readme: Annotated[
+        Path | None,
+        typer.Option("--readme", help="Also put the table of verdicts into this file, between its marks."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Moves all seeds: a study of its own.", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Is it true? A claim of the paper, or of ours, with a verdict that can be checked."""
+    from memloci.study.claims import CLAIMS, load_claim
+    from memloci.views import study_tables
+
+    if listed:
+        claims = [load_claim(name) for name in CLAIMS]
+        if as_json:
+            told = ("id", "title", "statement", "source", "design")
+            print_json([{name: getattr(claim, name) for name in told} for claim in claims])
+        else:
+            print_view(study_tables.claims_table(claims))
+        return
+    from memloci import pipeline
+    from memloci.study.run import STORE
+    from memloci.study.run import study as run_study
+
+    with progress_of_store(store or out / STORE) as progress:
+        findings = run_study(
+            names or [],
+            profile="quick" if quick else "full",
+            out=out,
+            store=store,
+            workers=workers,
+            engine=engine,
+            address=address,
+            text=text,
+            seed=seed,
+            progress=progress,
+        )
+        progress("writing the pages", 1.0)
+        written = pipeline.write_study(findings, out)
+    if readme is not None:
+        pipeline.write_verdicts(findings, readme)
+    if as_json:
+        print_json([finding.to_dict() for finding in findings])
+    else:
+        print_view(study_tables.findings_table(findings))
+        write_text(
+            f"wrote {out}: index.html and a page for each of {len(written)} claims, with figures and data\n"
+        )

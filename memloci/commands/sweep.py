@@ -1,0 +1,84 @@
+"""`memloci sweep`: a grid of trainings that can be stopped and started again."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memloci.commands.shared import (
+    FAILED,
+    Address,
+    Engine,
+    Json,
+    RunStore,
+    Workers,
+    print_json,
+    print_view,
+    progress_of_store,
+    write_text,
+)
+from memloci.core.errors import BadInput
+
+EXAMPLE = "memloci sweep heads.toml --dry-run"
+MANY_RUNS = 1000  # more are asked about
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A TOML file: docs/sweeps.md.", show_default=False)],
+    store: RunStore = Path("runs.sqlite"),
+    workers: Workers = None,
+    engine: Engine = "local",
+    address: Address = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and how long it may take; start nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="However many runs there are.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="The page to write.", show_default="NAME.html beside the store"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """A grid of trainings; started again it goes on, and nothing is trained twice."""
+    from memloci.sweeps import start
+    from memloci.sweeps.grid import read_sweep
+    from memloci.views import run_tables
+
+    asked = read_sweep(file, ask=lambda count: None if yes or dry_run else _ask_about(count))
+    if dry_run:
+        found = start.forecast(asked, store, workers)
+        if as_json:
+            print_json(found.to_dict())
+        else:
+            print_view(run_tables.forecast_text(found))
+        return
+    with progress_of_store(store) as progress:
+        options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
+        runs = start.sweep(asked, store=store, progress=progress, **options)
+    from memloci import pipeline
+
+    page = report or store.with_name(f"{asked.name}.html")
+    pipeline.write_sweep(asked.name, runs, page)
+    if as_json:
+        impossible = [each.to_dict() for each in asked.impossible]
+        told = {"sweep": asked.name, "store": str(store), "report": str(page)}
+        told |= {"runs": len(runs), **runs.counts()}
+        print_json({**told, "failures": run_tables.failures(runs), "impossible": impossible})
+    else:
+        print_view(run_tables.sweep_text(asked.name, runs, asked.impossible))
+        write_text(
+            f"memloci runs --store {shlex.quote(str(store))} --sweep {shlex.quote(asked.name)} shows them\n"
+        )
+        write_text(f"wrote {page}\n")
+    if runs.counts()["failed"]:
+        raise typer.Exit(FAILED)
+
+
+def _ask_about(count: int) -> None:
+    if count <= MANY_RUNS:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(f"{count:,} combinations are many; --yes runs them, --dry-run says what they take")
+    typer.confirm(f"{count:,} combinations. Go on?", abort=True, err=True)

@@ -1,0 +1,49 @@
+"""`memloci tasks`: the gallery, or one task with an example."""
+
+from typing import Annotated
+
+import typer
+
+from memloci.commands.shared import Json, Seed, TaskName, print_json, print_view, write_text
+
+EXAMPLE = "memloci tasks nested-1 --sample 10"
+
+
+def tasks(
+    task: TaskName = None,
+    sample: Annotated[
+        int,
+        typer.Option("--sample", help="Draw a sequence of this length with its target.", min=0, max=10_000),
+    ] = 0,
+    toml: Annotated[
+        bool, typer.Option("--toml", help="Print the task as a TOML file to start from.")
+    ] = False,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """List the gallery, or show one task: its memories, ranges and an example."""
+    from memloci.tasks.gallery import GALLERY
+    from memloci.tasks.load import load_task
+    from memloci.views import tables
+
+    if task is None:
+        if as_json:
+            print_json(tables.gallery_rows(GALLERY))
+        else:
+            print_view(tables.gallery_table(GALLERY))
+        return
+    record = load_task(task)
+    if toml:
+        write_text(tables.task_toml(record) + "\n")
+        return
+    drawn = None
+    if sample:
+        from memloci.tasks.inputs import example
+
+        drawn = example(record, sample, seed)
+    if as_json:
+        print_json({**tables.task_details(record), **({"sample": drawn} if drawn else {})})
+    else:
+        print_view(tables.details_table(task, record))
+        if drawn:
+            print_view(tables.example_table(drawn))

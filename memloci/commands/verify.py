@@ -1,0 +1,25 @@
+"""`memloci verify`: the certificate again, from the weights and the task."""
+
+import typer
+
+from memloci.commands.shared import MISSED, Json, Model, print_json, print_view, progress_bar, write_text
+
+EXAMPLE = "memloci verify out/echo"
+
+
+def verify(directory: Model, as_json: Json = False) -> None:
+    """Recompute the certificate from the weights and the task; a changed weight is caught."""
+    from memloci import pipeline
+    from memloci.views import plan_tables
+
+    with progress_bar() as progress:
+        progress("verifying", 0.1)
+        found = pipeline.verify(directory)
+        problem = pipeline.disagreement(directory, found)
+    if as_json:
+        print_json({"certificate": found.to_dict(), "agrees": problem is None, "problem": problem})
+    else:
+        print_view(plan_tables.certificate_table(found))
+        write_text(f"{problem}\n" if problem else "the certificate on file is confirmed\n")
+    if problem or not found.met:
+        raise typer.Exit(MISSED)
