@@ -1,5 +1,7 @@
 """Strict settings for every test: float64 on, no silent promotion, shapes checked at run time."""
 
+import ctypes
+import gc
 import os
 import signal
 from collections import Counter
@@ -11,29 +13,28 @@ import pytest
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("MEMLOCI_CACHE", "off")  # nothing is written to the home of who runs the tests
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # a shell's job in the background ignores Ctrl-C, and so would what
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests start and stop by it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's job in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 MODEL = (
     Path(__file__).parent.parent / "memloci" / "model"
-)  # its paths, inside programs, are compared with it instead
+)  # without its paths/, which are compared with it instead
 # Annotations are checked at run time wherever arrays pass; users do not pay for it. Not in approx/ and
-# expressions/, whose inner loops run over single balls and intervals: checking each would double the time.
+# language/, whose inner loops run over single balls and intervals: checking each would double the time.
 install_import_hook(
-    [f"memloci.{part}" for part in ("certify.rounding", "certify.signals", "certify.readout")]
+    [f"memloci.{part}" for part in ("certify.rounding", "certify.fixed_kernels", "certify.readout")]
     + [f"memloci.{part}" for part in ("circuits", "observe", "routes", "synthesize", "tasks")]
     + [f"memloci.model.{part.stem}" for part in MODEL.glob("*.py")],
     "beartype.beartype",
 )
 
 
-_tests = {"run": 0}
-MAPS = Path("/proc/self/maps")
+STATUS = Path("/proc/self/statm")
+MOST_PAGES = (1 << 30) // os.sysconf("SC_PAGE_SIZE")  # 1 GiB; a laptop with 8 GiB runs two workers and more
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out
@@ -63,9 +64,10 @@ def getkey(request):
 
 
 @pytest.fixture(autouse=True)
-def room_for_programs():
-    """Every compiled program maps memory, and a process may have 65,530 maps: XLA ends with a fault beyond them."""
+def drop_compiled_programs():
+    """Compiled programs are kept for ever and map memory each: drop them all when a worker has grown to 1 GiB."""
     yield
-    _tests["run"] += 1
-    if _tests["run"] % 40 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 20_000:
+    if STATUS.exists() and int(STATUS.read_text().split()[1]) > MOST_PAGES:
         jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # freed pages stay with the process otherwise
