@@ -22,7 +22,7 @@ from memloci.core.numbers import lower_number
 from memloci.core.precision import PRECISIONS
 from memloci.routes.capacity import questions
 from memloci.routes.request import Obstacle
-from memloci.study.compiled_book import FARTHEST, FORMATS, Asked, Book, Floor
+from memloci.study.compiled_curves import FARTHEST, FORMATS, CompiledCurves, Floor, RatesRequest
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.names import memory_of
 from memloci.tasks.task import Task
@@ -30,40 +30,40 @@ from memloci.tasks.task import Task
 FARTHEST_FORM = 16  # tuned: lags of adaptive sums that a floor is computed for
 
 
-def add_floors(book: Book, precisions: Sequence[str]) -> None:
+def add_floors(curves: CompiledCurves, precisions: Sequence[str]) -> None:
     """The same at every size: no number of heads gets below."""
-    asked = book.asked
+    wanted = curves.wanted
     for precision in precisions:
-        least = _floor(book, PRECISIONS[precision].u)
+        least = _floor(curves, PRECISIONS[precision].u)
         if least is not None:
-            name = f"any {asked.encoding} heads, {precision}"
-            book.floors.append(Floor(name, dict.fromkeys(asked.values, least), _says(asked, precision)))
+            name = f"any {wanted.encoding} heads, {precision}"
+            curves.floors.append(Floor(name, dict.fromkeys(wanted.values, least), _says(wanted, precision)))
 
 
-def _says(asked: Asked, what: str) -> str:
+def _says(wanted: RatesRequest, what: str) -> str:
     return (
-        f"proved: in one layer no {asked.encoding} heads, however many, have an error plus one rounding of their mass "
+        f"proved: in one layer no {wanted.encoding} heads, however many, have an error plus one rounding of their mass "
         f"in {what} below it, over sequences of any length"
     )
 
 
-def _floor(book: Book, u: float) -> float | None:
+def _floor(curves: CompiledCurves, u: float) -> float | None:
     """E_attn + u mass of any heads, as an error of the output; None, with a reason, where nothing is proved."""
-    asked = book.asked
+    wanted = curves.wanted
     try:
-        i, factor = _one_memory(asked.task)
-        target = recall_target(asked.task.recalls[i - 1])
+        i, factor = _one_memory(wanted.task)
+        target = recall_target(wanted.task.recalls[i - 1])
         if isinstance(target, SingleLag) and target.lag > FARTHEST:
             raise Obstacle(f"lag {target.lag:,} takes long; it is computed for lags up to {FARTHEST}")
-        book.say("the least that any heads leave")
-        found, norm = lower_bound(asked.rpe, target, price=u).error, float(target.norm().upper())
+        curves.say("the least that any heads leave")
+        found, norm = lower_bound(wanted.rpe, target, price=u).error, float(target.norm().upper())
         # A single head is not charged for rounding, and its mass is at most ||rho||_1 + E <= 2 ||rho||_1.
         least = (found - 2 * u * norm) * factor * (1 - 1e-12)
     except (BadInput, Obstacle) as reason:
-        book.note(f"lower bound: {reason}")
+        curves.note(f"lower bound: {reason}")
         return None
     if least <= 0:
-        book.note(f"lower bound: none above 0 was found for {asked.encoding} heads")
+        curves.note(f"lower bound: none above 0 was found for {wanted.encoding} heads")
         return None
     return least
 
@@ -92,15 +92,15 @@ def _one_memory(task: Task) -> tuple[int, float]:
     return best
 
 
-def capacity_floor(asked: Asked, architecture: Mapping[str, Any]) -> Floor | None:
+def capacity_floor(wanted: RatesRequest, architecture: Mapping[str, Any]) -> Floor | None:
     """The capacity bound for models of these sizes as they vary; None where it says nothing."""
     if architecture.get("attention") not in ("tmx", "dpf"):
         return None
     least: dict[int, float] = {}
-    for value in asked.values:
-        sizes = {**architecture, **({asked.vary: value} if asked.vary in architecture else {})}
+    for value in wanted.values:
+        sizes = {**architecture, **({wanted.vary: value} if wanted.vary in architecture else {})}
         carried = sizes["layers"] * sizes["heads"] * sizes["value_dim"]
-        open_ = [q for q in questions(asked.task).asked if q.reach < asked.length_at(value)]
+        open_ = [q for q in questions(wanted.task).asked if q.reach < wanted.length_at(value)]
         if carried < len(open_):
             least[value] = float(open_[carried].r)
     if not least:
@@ -114,29 +114,31 @@ def capacity_floor(asked: Asked, architecture: Mapping[str, Any]) -> Floor | Non
     )
 
 
-def floors_by_bits(book: Book) -> None:
+def floors_by_bits(curves: CompiledCurves) -> None:
     """Mass costs less with more bits, so what is proved of a finer format holds for a coarser one."""
-    asked, best, least = book.asked, 0.0, dict[int, float]()
-    for bits in reversed(asked.values):
-        best = max(best, _floor(book, PRECISIONS[FORMATS[bits]].u) or 0.0)
+    wanted, best, least = curves.wanted, 0.0, dict[int, float]()
+    for bits in reversed(wanted.values):
+        best = max(best, _floor(curves, PRECISIONS[FORMATS[bits]].u) or 0.0)
         if best > 0:
             least[bits] = best
     if least:
         by_size = dict(sorted(least.items()))
-        book.floors.append(Floor(f"any {asked.encoding} heads", by_size, _says(asked, "so many bits")))
+        curves.floors.append(Floor(f"any {wanted.encoding} heads", by_size, _says(wanted, "so many bits")))
 
 
-def note_form(book: Book, precisions: Sequence[str]) -> None:
+def note_form(curves: CompiledCurves, precisions: Sequence[str]) -> None:
     """What sums of this form cannot do; not a floor of the figure, for other models of these sizes are no such sums."""
-    asked = book.asked
+    wanted = curves.wanted
     for precision in precisions:
-        for i, (level, recall) in enumerate(zip(asked.task.levels, asked.task.recalls, strict=True), start=1):
+        for i, (level, recall) in enumerate(
+            zip(wanted.task.levels, wanted.task.recalls, strict=True), start=1
+        ):
             lags = sorted({*recall.cells} - {0}) if isinstance(recall, LagTable) else []
             if level == 0 and lags and 1 < lags[-1] <= FARTHEST_FORM:
-                book.say("the least that sums of this form leave")
-                if (least := floor_of_form(asked.rpe, lags, PRECISIONS[precision].u)) <= 0:
+                curves.say("the least that sums of this form leave")
+                if (least := floor_of_form(wanted.rpe, lags, PRECISIONS[precision].u)) <= 0:
                     continue
-                book.note(
+                curves.note(
                     f"compiled, {precision}: of all sums of this form, however many heads, none recalls memory {i} with an "
                     f"error plus one rounding of its mass below {lower_number(least)} (proved)"
                 )

@@ -35,7 +35,16 @@ from memloci.routes.one_layer import kernel_circuit
 from memloci.routes.registry import ROUTES
 from memloci.routes.request import ROUNDING, Obstacle, Request
 from memloci.routes.sums import sums
-from memloci.study.compiled_book import FARTHEST, FORMATS, HEADS, SHOWN, TOLERANCE, Asked, Book, Compiled
+from memloci.study.compiled_curves import (
+    FARTHEST,
+    FORMATS,
+    HEADS,
+    SHOWN,
+    TOLERANCE,
+    Compiled,
+    CompiledCurves,
+    RatesRequest,
+)
 from memloci.study.compiled_floors import add_floors, floors_by_bits, note_form
 from memloci.synthesize import request_of
 from memloci.tasks.memories.lag_table import LagTable
@@ -47,7 +56,9 @@ NEAR = 4  # lags that log heads are fitted to quickly
 Built = tuple[Circuit, str]  # a circuit, and what to say of it
 
 
-def compiled(asked: Asked, progress: Callable[[str, float], None] = lambda text, done: None) -> Compiled:
+def compiled(
+    wanted: RatesRequest, progress: Callable[[str, float], None] = lambda text, done: None
+) -> Compiled:
     """Everything that needs no training."""
     told = 0.0
 
@@ -56,27 +67,27 @@ def compiled(asked: Asked, progress: Callable[[str, float], None] = lambda text,
         told += 0.1 * (1 - told)  # how many steps there will be depends on what they find
         progress(text, told)
 
-    book = Book(asked, say)
+    curves = CompiledCurves(wanted, say)
     try:
-        match asked.vary:
+        match wanted.vary:
             case "heads":
-                _heads(book)
+                _heads(curves)
             case "width":
-                _width(book)
+                _width(curves)
             case "layers":
-                _layers(book)
+                _layers(curves)
             case "bits":
-                _bits(book)
+                _bits(curves)
             case _:
-                _one_for_all(book)
+                _one_for_all(curves)
     except (BadInput, Obstacle) as reason:
-        book.note(f"compiled models: {reason}")
-    return book.found()
+        curves.note(f"compiled models: {reason}")
+    return curves.found()
 
 
-def _recalled(asked: Asked, precision: str) -> Request:
+def _recalled(wanted: RatesRequest, precision: str) -> Request:
     """What is asked of routes, where something is to be recalled."""
-    request = request_of(asked.task, TOLERANCE, precision)
+    request = request_of(wanted.task, TOLERANCE, precision)
     if not request.read:
         raise Obstacle("nothing is recalled")
     return request
@@ -85,24 +96,24 @@ def _recalled(asked: Asked, precision: str) -> Request:
 # -- heads ------------------------------------------------------------------------------------------------
 
 
-def _heads(book: Book) -> None:
-    asked = book.asked
-    of_heads = _kernel_heads if asked.task.stationary else _pointer_heads
+def _heads(curves: CompiledCurves) -> None:
+    wanted = curves.wanted
+    of_heads = _kernel_heads if wanted.task.stationary else _pointer_heads
     for precision in SHOWN:
         curve = f"compiled, {precision}"
         try:
-            request = _recalled(asked, precision)
+            request = _recalled(wanted, precision)
         except (BadInput, Obstacle) as reason:
-            book.note(f"{curve}: {reason}")
+            curves.note(f"{curve}: {reason}")
             continue
-        for H in asked.values:
-            book.say(f"{curve}: {_count(H, 'head')}")
+        for H in wanted.values:
+            curves.say(f"{curve}: {_count(H, 'head')}")
             try:
-                circuit, what = of_heads(asked.rpe, request, H, precision)
-                book.add(curve, H, compile_circuit(circuit), what)
+                circuit, what = of_heads(wanted.rpe, request, H, precision)
+                curves.add(curve, H, compile_circuit(circuit), what)
             except (BadInput, Obstacle) as reason:
-                book.note(f"{curve}: none of {_count(H, 'head')}: {reason}")
-    (add_floors if asked.task.stationary else note_form)(book, SHOWN)
+                curves.note(f"{curve}: none of {_count(H, 'head')}: {reason}")
+    (add_floors if wanted.task.stationary else note_form)(curves, SHOWN)
 
 
 def _kernel_heads(rpe: RpeName, request: Request, heads: int, precision: str) -> Built:
@@ -138,13 +149,13 @@ def _slow(rpe: RpeName, request: Request, heads: int) -> str | None:
     return None
 
 
-def _of_as_many(book: Book, curve: str, request: Request, precision: str) -> Built:
+def _of_as_many(curves: CompiledCurves, curve: str, request: Request, precision: str) -> Built:
     """Of as many heads as are trained, or of fewer where that would take long."""
-    asked, heads = book.asked, book.asked.heads
-    if reason := _slow(asked.rpe, request, heads):
+    wanted, heads = curves.wanted, curves.wanted.heads
+    if reason := _slow(wanted.rpe, request, heads):
         heads = min(heads, SLOW_HEADS)
-        book.note(f"{curve}: {_count(heads, 'head')} in place of {asked.heads}: {reason}")
-    return _kernel_heads(asked.rpe, request, heads, precision)
+        curves.note(f"{curve}: {_count(heads, 'head')} in place of {wanted.heads}: {reason}")
+    return _kernel_heads(wanted.rpe, request, heads, precision)
 
 
 def _sum_text(found: KernelSum) -> str:
@@ -154,32 +165,32 @@ def _sum_text(found: KernelSum) -> str:
 # -- width ------------------------------------------------------------------------------------------------
 
 
-def _width(book: Book) -> None:
-    asked, curve = book.asked, f"compiled, {DEFAULT}"
-    book.note("lower bound: none is proved against the width")
-    request = request_of(asked.task, TOLERANCE, DEFAULT)
+def _width(curves: CompiledCurves) -> None:
+    wanted, curve = curves.wanted, f"compiled, {DEFAULT}"
+    curves.note("lower bound: none is proved against the width")
+    request = request_of(wanted.task, TOLERANCE, DEFAULT)
     need, exact = request.readout.width, not any(request.readout.E_ffn)
     if exact:
-        book.note(
+        curves.note(
             f"{curve}: the readout is exact with {_count(need, 'neuron')}, so the error does not fall with more"
         )
-    for m in asked.values:
-        book.say(f"{curve}: {_count(m, 'neuron')}")
+    for m in wanted.values:
+        curves.say(f"{curve}: {_count(m, 'neuron')}")
         try:
             if exact and m < need:
-                book.note(f"{curve}: none is built with {_count(m, 'neuron')}")
+                curves.note(f"{curve}: none is built with {_count(m, 'neuron')}")
                 continue
             ridge = request.readout
             if not exact:
-                reach = {n: box.hi - asked.task.domains[n][-1].hi for n, box in ridge.box.items()}
-                ridge = readout_ridge(asked.task, max_width=m, reach=reach)
+                reach = {n: box.hi - wanted.task.domains[n][-1].hi for n, box in ridge.box.items()}
+                ridge = readout_ridge(wanted.task, max_width=m, reach=reach)
             circuit, recall = _recalling(replace(request, readout=ridge))
             what = (
                 f"{recall}, {_count(ridge.width, 'neuron')}, E_ffn at most {number(Proved(max(ridge.E_ffn)))}"
             )
-            book.add(curve, m, compile_circuit(circuit), what)
+            curves.add(curve, m, compile_circuit(circuit), what)
         except (BadInput, Obstacle) as reason:
-            book.note(f"{curve}: at {_count(m, 'neuron')}: {reason}")
+            curves.note(f"{curve}: at {_count(m, 'neuron')}: {reason}")
 
 
 def _recalling(request: Request) -> Built:
@@ -195,107 +206,107 @@ def _recalling(request: Request) -> Built:
 # -- layers -----------------------------------------------------------------------------------------------
 
 
-def _layers(book: Book) -> None:
-    if book.asked.task.stationary:
-        book.note("lower bound: none is proved against the number of layers")
-        _shifts(book)
+def _layers(curves: CompiledCurves) -> None:
+    if curves.wanted.task.stationary:
+        curves.note("lower bound: none is proved against the number of layers")
+        _shifts(curves)
         return
-    book.note("lower bound: dot products do not factorise, so the capacity bound says nothing about them")
-    request = _recalled(book.asked, DEFAULT)
+    curves.note("lower bound: dot products do not factorise, so the capacity bound says nothing about them")
+    request = _recalled(curves.wanted, DEFAULT)
     for route in ("rotary", "chain"):
-        _route(book, request, route)
+        _route(curves, request, route)
 
 
-def _shifts(book: Book) -> None:
+def _shifts(curves: CompiledCurves) -> None:
     """As many layers as there may be, each a shift that is as short as they allow."""
-    asked, curve = book.asked, f"compiled, {DEFAULT}"
-    if asked.encoding != "lin":
-        book.note(f"{curve}: with shifts by lin heads, for no route has them of {asked.encoding} heads")
-    request = _recalled(asked, DEFAULT)
-    far = max(asked.task.fixed_lags.values(), default=0)
-    for L in asked.values:
+    wanted, curve = curves.wanted, f"compiled, {DEFAULT}"
+    if wanted.encoding != "lin":
+        curves.note(f"{curve}: with shifts by lin heads, for no route has them of {wanted.encoding} heads")
+    request = _recalled(wanted, DEFAULT)
+    far = max(wanted.task.fixed_lags.values(), default=0)
+    for L in wanted.values:
         step = max(1, math.ceil(far / L))
-        book.say(f"{curve}: {_count(L, 'layer')}")
+        curves.say(f"{curve}: {_count(L, 'layer')}")
         if step > FARTHEST:
-            book.note(f"{curve}: none of {_count(L, 'layer')}: shifts by {step:,} take long to fit")
+            curves.note(f"{curve}: none of {_count(L, 'layer')}: shifts by {step:,} take long to fit")
             continue
         try:
-            circuit = depth(request, step, asked.heads)
+            circuit = depth(request, step, wanted.heads)
             what = f"{_count(len(circuit.layers), 'layer')} of shifts by up to {step}, {_count(circuit.heads, 'head')}"
-            book.add(curve, L, compile_circuit(circuit), what)
+            curves.add(curve, L, compile_circuit(circuit), what)
         except (BadInput, Obstacle) as reason:
-            book.note(f"{curve}: none of {_count(L, 'layer')}: {reason}")
+            curves.note(f"{curve}: none of {_count(L, 'layer')}: {reason}")
 
 
-def _route(book: Book, request: Request, route: str) -> None:
+def _route(curves: CompiledCurves, request: Request, route: str) -> None:
     """The same model at every number of layers that is enough for it."""
-    asked, curve = book.asked, f"compiled, {route}"
-    book.say(curve)
+    wanted, curve = curves.wanted, f"compiled, {route}"
+    curves.say(curve)
     try:
         circuit = ROUTES[route](request)
     except (BadInput, Obstacle) as reason:
-        book.note(f"{curve}: {reason}")
+        curves.note(f"{curve}: {reason}")
         return
     need = len(circuit.layers)
-    fits = [L for L in asked.values if need <= L]
-    if len(fits) < len(asked.values):
-        book.note(f"{curve}: takes {_count(need, 'layer')}; nothing is built with fewer")
+    fits = [L for L in wanted.values if need <= L]
+    if len(fits) < len(wanted.values):
+        curves.note(f"{curve}: takes {_count(need, 'layer')}; nothing is built with fewer")
     if fits:
         model, proved = compile_circuit(circuit), None
         for L in fits:
-            proved = book.add(curve, L, model, circuit.why, proved=proved)
+            proved = curves.add(curve, L, model, circuit.why, proved=proved)
 
 
 # -- samples and length -----------------------------------------------------------------------------------
 
 
-def _one_for_all(book: Book) -> None:
+def _one_for_all(curves: CompiledCurves) -> None:
     """One model, whose bound holds for every length and needs no samples."""
-    asked = book.asked
-    for curve, (circuit, what) in _of_the_sizes(book, DEFAULT, DEFAULT):
+    wanted = curves.wanted
+    for curve, (circuit, what) in _of_the_sizes(curves, DEFAULT, DEFAULT):
         model, proved = compile_circuit(circuit), None
-        for value in asked.values:
-            book.say(f"{curve}: {asked.vary} {value:,}")
-            proved = _again(book, curve, value, model, what, proved)
-    if not asked.task.stationary:
-        book.note(f"lower bound: none is proved of dot products against {asked.vary}")
-    elif asked.vary == "length":
-        book.note("lower bound: proved over sequences of any length together, and of no single length")
+        for value in wanted.values:
+            curves.say(f"{curve}: {wanted.vary} {value:,}")
+            proved = _again(curves, curve, value, model, what, proved)
+    if not wanted.task.stationary:
+        curves.note(f"lower bound: none is proved of dot products against {wanted.vary}")
+    elif wanted.vary == "length":
+        curves.note("lower bound: proved over sequences of any length together, and of no single length")
     else:
-        add_floors(book, (DEFAULT,))
+        add_floors(curves, (DEFAULT,))
 
 
 def _again(
-    book: Book, curve: str, value: int, model: Transformer, what: str, proved: Certificate | None
+    curves: CompiledCurves, curve: str, value: int, model: Transformer, what: str, proved: Certificate | None
 ) -> Certificate:
     """A point of a model that is the same at all of them; another length is measured anew."""
-    if proved is None or book.asked.vary != "length":
-        return book.add(curve, value, model, what, proved=proved)
-    seen = book.measured(model, value)
+    if proved is None or curves.wanted.vary != "length":
+        return curves.add(curve, value, model, what, proved=proved)
+    seen = curves.measured(model, value)
     err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
-    last = book.curves[curve][-1]
-    book.curves[curve].append(replace(last, x=value, err_sup=err[0], err_mean_square=err[1]))
+    last = curves.curves[curve][-1]
+    curves.curves[curve].append(replace(last, x=value, err_sup=err[0], err_mean_square=err[1]))
     return proved
 
 
-def _of_the_sizes(book: Book, own: str, precision: str) -> Iterator[tuple[str, Built]]:
+def _of_the_sizes(curves: CompiledCurves, own: str, precision: str) -> Iterator[tuple[str, Built]]:
     """Circuits in the precision `own`, whose numbers are those of `precision`: one layer of as many heads as are
     trained, and a head for every memory, which need not cancel."""
-    asked = book.asked
+    wanted = curves.wanted
     made: dict[str, Callable[[str, Request], Built]] = {}
-    if asked.task.stationary:
-        made[f"compiled, {asked.encoding} heads"] = lambda curve, request: _of_as_many(
-            book, curve, request, precision
+    if wanted.task.stationary:
+        made[f"compiled, {wanted.encoding} heads"] = lambda curve, request: _of_as_many(
+            curves, curve, request, precision
         )
-    if any(isinstance(recall, LagTable) for recall in asked.task.recalls):
+    if any(isinstance(recall, LagTable) for recall in wanted.task.recalls):
         made["compiled, rotary"] = lambda curve, request: _rotary(request)
     for curve, make in made.items():
-        book.say(f"{curve}: {precision}")
+        curves.say(f"{curve}: {precision}")
         try:
-            yield curve, make(curve, _recalled(asked, own))
+            yield curve, make(curve, _recalled(wanted, own))
         except (BadInput, Obstacle) as reason:
-            where = f" in {precision}:" if asked.vary == "bits" else ""
-            book.note(f"{curve}:{where} {reason}")
+            where = f" in {precision}:" if wanted.vary == "bits" else ""
+            curves.note(f"{curve}:{where} {reason}")
 
 
 def _rotary(request: Request) -> Built:
@@ -306,17 +317,17 @@ def _rotary(request: Request) -> Built:
 # -- bits -------------------------------------------------------------------------------------------------
 
 
-def _bits(book: Book) -> None:
-    asked = book.asked
-    for bits in asked.values:
+def _bits(curves: CompiledCurves) -> None:
+    wanted = curves.wanted
+    for bits in wanted.values:
         name = FORMATS[bits]
         own = name if PRECISIONS[name].evaluates else DEFAULT  # whose numbers include those of the format
-        for curve, (circuit, what) in _of_the_sizes(book, own, name):
-            book.add(curve, bits, compile_circuit(circuit), what, precision=name)
-    if asked.task.stationary:
-        floors_by_bits(book)
+        for curve, (circuit, what) in _of_the_sizes(curves, own, name):
+            curves.add(curve, bits, compile_circuit(circuit), what, precision=name)
+    if wanted.task.stationary:
+        floors_by_bits(curves)
     else:
-        book.note("lower bound: none is proved of dot products against bits")
+        curves.note("lower bound: none is proved of dot products against bits")
 
 
 def _count(n: int, what: str) -> str:

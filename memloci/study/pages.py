@@ -15,7 +15,7 @@ from typing import Any
 from memloci import __version__
 from memloci.core.errors import BadInput
 from memloci.core.files import replace_together
-from memloci.study import kept
+from memloci.study import finding_cache
 from memloci.study.claim import Finding, finding_from_dict, place
 from memloci.study.claims import CLAIMS
 from memloci.study.run import FINDINGS
@@ -39,7 +39,7 @@ def shown_with(findings: Sequence[Finding], out: Path) -> list[Finding]:
     profile = findings[0].profile
     found = {finding.id: finding for finding in findings}
     for name in CLAIMS:
-        older = kept.read(out / FINDINGS / f"{name}-{profile}.json") if name not in found else None
+        older = finding_cache.read(out / FINDINGS / f"{name}-{profile}.json") if name not in found else None
         if older is not None and (finding := finding_from_dict(older)).settings == findings[0].settings:
             found[name] = finding
     return [found[name] for name in CLAIMS if name in found]

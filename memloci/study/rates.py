@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from memloci.core.errors import BadInput
-from memloci.study import kept
+from memloci.study import finding_cache
 from memloci.study.claim import Panel, Progress, Result
-from memloci.study.compiled_book import Asked, Compiled, compiled_from_dict
+from memloci.study.compiled_curves import Compiled, RatesRequest, compiled_from_dict
 from memloci.study.compiled_floors import capacity_floor
 from memloci.study.compiled_sizes import compiled
-from memloci.study.rates_asked import arms_of, lost_runs, read
 from memloci.study.rates_curves import MEASURES, Slope, panel_of, paper_of, rows_of, slopes_of
+from memloci.study.rates_request import arms_of, lost_runs, read
 from memloci.study.tuned_runs import tuned_runs
 from memloci.tasks.load import load_task
 from memloci.tasks.task import Task
@@ -85,14 +85,14 @@ def rates(
     """Error against `vary`. Runs go through the store, so a second call trains nothing."""
     record = task if isinstance(task, Task) else load_task(task)
     name = record.description or record.kind if isinstance(task, Task) else str(task)
-    asked = read(record, vary, values, encoding, seeds, steps, seed)
+    wanted = read(record, vary, values, encoding, seeds, steps, seed)
     tell, began = progress or (lambda text, done: None), time.process_time()
     share = 0.4 if trained else 1.0
-    built = _compiled(asked, lambda text, done: tell(text, share * done))
+    built = _compiled(wanted, lambda text, done: tell(text, share * done))
     computed = time.process_time() - began
     results, cost = dict[int, Result](), 0.0
     notes = list(built.notes)
-    arms = arms_of(asked, steps, notes)
+    arms = arms_of(wanted, steps, notes)
     if not trained:
         notes.append("trained: nothing, as asked")
     elif arms:
@@ -109,52 +109,58 @@ def rates(
         results = {value: named[arm.name] for value, arm in arms.items()}
         notes += lost_runs(results)
     floors = list(built.floors)
-    if arms and (floor := capacity_floor(asked, next(iter(arms.values())).architecture or {})) is not None:
+    if arms and (floor := capacity_floor(wanted, next(iter(arms.values())).architecture or {})) is not None:
         floors.append(floor)
-    paper = paper_of(asked, notes)
-    panels = tuple(panel_of(asked, measure, built, floors, results, paper, notes) for measure in MEASURES)
+    paper = paper_of(wanted, notes)
+    panels = tuple(panel_of(wanted, measure, built, floors, results, paper, notes) for measure in MEASURES)
     return RatesFinding(
         task=name,
         description=record.description,
         kind=record.kind,
         vary=vary,
-        values=asked.values,
+        values=wanted.values,
         encoding=encoding,
         seeds=seeds if results else 0,
         steps=steps,
         panels=panels,
         rows=tuple(rows_of(built, floors, results)),
-        slopes=tuple(slopes_of(asked, panels)),
+        slopes=tuple(slopes_of(wanted, panels)),
         paper=paper.says if paper else "",
         floors={floor.name: floor.says for floor in floors},
         notes=tuple(dict.fromkeys(notes)),
         seconds=round(computed + cost, 1),
-        command=_command(task, asked, seeds, steps, seed, trained, values),
+        command=_command(task, wanted, seeds, steps, seed, trained, values),
     )
 
 
-def _compiled(asked: Asked, progress: Progress) -> Compiled:
+def _compiled(wanted: RatesRequest, progress: Progress) -> Compiled:
     """Kept beside the compiled programs (train/cache.py), so the same question again only draws."""
-    settings = [asked.task.to_dict(), *(getattr(asked, f.name) for f in fields(asked) if f.name != "task")]
-    name, where = kept.fingerprint(settings), place()
+    settings = [wanted.task.to_dict(), *(getattr(wanted, f.name) for f in fields(wanted) if f.name != "task")]
+    name, where = finding_cache.fingerprint(settings), place()
     file = where / "curves" / f"{name[:32]}.json" if where else None
-    if file is not None and (found := kept.read(file, name)) is not None:
+    if file is not None and (found := finding_cache.read(file, name)) is not None:
         return compiled_from_dict(found)
-    built = compiled(asked, progress)
+    built = compiled(wanted, progress)
     if file is not None:
         try:
-            kept.write(file, name, asdict(built))
+            finding_cache.write(file, name, asdict(built))
         except BadInput:  # nothing can be written there: it is computed again next time
             pass
     return built
 
 
 def _command(
-    task: Any, asked: Asked, seeds: int, steps: int, seed: int, trained: bool, values: Sequence[int] | None
+    task: Any,
+    wanted: RatesRequest,
+    seeds: int,
+    steps: int,
+    seed: int,
+    trained: bool,
+    values: Sequence[int] | None,
 ) -> str:
-    words = ["memloci", "rates", "TASK.toml" if isinstance(task, Task) else str(task), "--vary", asked.vary]
-    words += ["--encoding", asked.encoding] if asked.encoding != "lin" else []
-    words += ["--values", ",".join(map(str, asked.values))] if values is not None else []
+    words = ["memloci", "rates", "TASK.toml" if isinstance(task, Task) else str(task), "--vary", wanted.vary]
+    words += ["--encoding", wanted.encoding] if wanted.encoding != "lin" else []
+    words += ["--values", ",".join(map(str, wanted.values))] if values is not None else []
     words += ["--seeds", str(seeds)] if seeds != SEEDS else []
     words += ["--steps", str(steps)] if steps != STEPS else []
     words += ["--seed", str(seed)] if seed else []

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memloci.study.claim import Panel, Result, Series
-from memloci.study.compiled_book import Asked, Compiled, Floor
+from memloci.study.compiled_curves import Compiled, Floor, RatesRequest
 from memloci.study.statistics import NOTHING, Estimate, mean, slope
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.task import Task
@@ -45,10 +45,10 @@ class Paper:
     says: str
 
 
-def paper_of(asked: Asked, notes: list[str]) -> Paper | None:
-    said = stated(asked.task).paper
-    match asked.vary:
-        case "heads" if asked.encoding == "lin" and not _light(asked.task):
+def paper_of(wanted: RatesRequest, notes: list[str]) -> Paper | None:
+    said = stated(wanted.task).paper
+    match wanted.vary:
+        case "heads" if wanted.encoding == "lin" and not _light(wanted.task):
             notes.append("paper: its rate in lin heads is for kernels that decay exponentially")
         case "heads":
             says = f"E_attn falls like {said.heads}, in exact arithmetic and with free mass: steeper than any line"
@@ -72,7 +72,7 @@ def _light(task: Task) -> bool:
 
 
 def panel_of(
-    asked: Asked,
+    wanted: RatesRequest,
     measure: str,
     built: Compiled,
     floors: Sequence[Floor],
@@ -89,8 +89,8 @@ def panel_of(
         if not all(proved):
             notes.append(f"{name}: no bound below infinity at {_listed(x, proved)}")
         series.append(Series(name, x, proved, "certified"))
-        if asked.vary not in ONE_MODEL and len(_falling(_positive(series[-1]))) < 2:
-            notes.append(f"{name}: its bound does not fall with {asked.vary}, so it has no slope")
+        if wanted.vary not in ONE_MODEL and len(_falling(_positive(series[-1]))) < 2:
+            notes.append(f"{name}: its bound does not fall with {wanted.vary}, so it has no slope")
         if any(point.err_sup is not None for point in points):
             seen = [point.err_mean_square if square else point.err_sup for point in points]
             series.append(Series(name, x, tuple(map(_finite, seen)), "measured"))
@@ -100,15 +100,15 @@ def panel_of(
     if floors and square:
         notes.append("lower bound: proved of the largest error only; none of the mean square")
     series += [] if square else map(_bound, floors)
-    if paper is not None and (guide := _guide(asked, series, paper, 2 if square else 1)):
+    if paper is not None and (guide := _guide(wanted, series, paper, 2 if square else 1)):
         series.append(guide)
     what = MEASURES[measure]
     return Panel(
-        title=f"{what[0].upper()}{what[1:]} against {asked.vary}",
-        x=AXES.get(asked.vary, asked.vary),
+        title=f"{what[0].upper()}{what[1:]} against {wanted.vary}",
+        x=AXES.get(wanted.vary, wanted.vary),
         y=what,
         series=tuple(series),
-        log_x=asked.vary != "bits",
+        log_x=wanted.vary != "bits",
     )
 
 
@@ -131,7 +131,7 @@ def _bound(floor: Floor) -> Series:
     )
 
 
-def _guide(asked: Asked, series: Sequence[Series], paper: Paper, power: int) -> Series | None:
+def _guide(wanted: RatesRequest, series: Sequence[Series], paper: Paper, power: int) -> Series | None:
     """A line of the paper's slope through the first point of the first curve that falls, if there is one."""
     curves = [(own, _positive(own)) for own in series if own.kind in ("certified", "trained")]
     curves.sort(key=lambda curve: curve[0].kind == "certified" and len(_falling(curve[1])) < 2)
@@ -140,7 +140,7 @@ def _guide(asked: Asked, series: Sequence[Series], paper: Paper, power: int) -> 
         return None
     x, values = points[0]
     start = 10 ** (sum(map(math.log10, values)) / len(values))
-    at = tuple(value for value in asked.values if value >= x)
+    at = tuple(value for value in wanted.values if value >= x)
     line = tuple((start * (value / x) ** (power * paper.slope),) for value in at)
     return Series(paper.label if power == 1 else f"{paper.label}, squared", at, line, "paper")
 
@@ -193,18 +193,18 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     )
 
 
-def slopes_of(asked: Asked, panels: Sequence[Panel]) -> list[Slope]:
-    kinds = ("trained",) if asked.vary in ONE_MODEL else ("certified", "measured", "trained")
+def slopes_of(wanted: RatesRequest, panels: Sequence[Panel]) -> list[Slope]:
+    kinds = ("trained",) if wanted.vary in ONE_MODEL else ("certified", "measured", "trained")
     return [
-        _slope(asked, measure, series)
+        _slope(wanted, measure, series)
         for measure, panel in zip(MEASURES, panels, strict=True)
         for series in panel.series
         if series.kind in kinds
     ]
 
 
-def _slope(asked: Asked, measure: str, series: Series) -> Slope:
-    size: Callable[[int], float] = (lambda bits: 2.0**bits) if asked.vary == "bits" else float
+def _slope(wanted: RatesRequest, measure: str, series: Series) -> Slope:
+    size: Callable[[int], float] = (lambda bits: 2.0**bits) if wanted.vary == "bits" else float
     points = _positive(series)
     if series.kind != "trained":
         points = _falling(points)

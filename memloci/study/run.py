@@ -16,7 +16,7 @@ from typing import Any
 
 from memloci.core.errors import BadInput
 from memloci.core.files import replace_together
-from memloci.study import kept
+from memloci.study import finding_cache
 from memloci.study.arms import BITS, MEAN_SQUARE, SUP
 from memloci.study.claim import (
     FULL,
@@ -177,7 +177,7 @@ def _find(
         command=command,
         grid=judged.grid,
     )
-    kept.write(file, name, finding.to_dict())
+    finding_cache.write(file, name, finding.to_dict())
     return finding
 
 
@@ -185,11 +185,11 @@ def _fingerprint(claim: Claim, profile: Profile, results: Mapping[str, Result]) 
     """Of all that a finding depends on beside the code: runs with their numbers, and profile."""
     seen = lambda record: [str(record.get(name)) for name in ("status", MEAN_SQUARE, SUP, BITS)]
     keys = {name: [*result.keys, *map(seen, result.records)] for name, result in results.items()}
-    return kept.fingerprint([claim.id, profile.name, profile.seeds, profile.rates, keys])
+    return finding_cache.fingerprint([claim.id, profile.name, profile.seeds, profile.rates, keys])
 
 
 def _kept(file: Path, name: str) -> Finding | None:
-    found = kept.read(file, name)
+    found = finding_cache.read(file, name)
     try:
         return None if found is None else finding_from_dict(found)
     except (KeyError, TypeError):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from memloci.core.numbers import number
+from memloci.core.numbers import number, to_digits
 from memloci.study.arms import MEAN_SQUARE, changed, essential, factor, gain, model, series
 from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
 from memloci.study.statistics import Part, combination, difference
@@ -104,7 +104,7 @@ def expressed(n: int) -> tuple[float, tuple[float, ...]]:
     evenly = np.log(np.geomspace(1 / n, 3, HEADS))  # tuned: from the whole length to one token
     found = least_squares(residual, evenly, xtol=1e-12, ftol=1e-12, gtol=1e-12)
     left = residual(found.x)
-    return float(left @ left), tuple(float(f"{number(p, 6)}") for p in np.exp(found.x))
+    return float(left @ left), tuple(to_digits(p, 6) for p in np.exp(found.x))
 
 
 CLAIM = Claim(

@@ -9,7 +9,7 @@ from memloci.core.errors import BadInput
 from memloci.core.precision import EVALUATED, PRECISIONS
 from memloci.core.specs import shorten
 from memloci.study.claim import PILOT, Arm, Result
-from memloci.study.compiled_book import FORMATS, HEADS, Asked
+from memloci.study.compiled_curves import FORMATS, HEADS, RatesRequest
 from memloci.study.tuned_runs import RATES
 from memloci.tasks.task import Task
 from memloci.train.spec import MAX_TOKENS, default_length
@@ -30,7 +30,7 @@ MOST = {"heads": 256, "width": 65_536, "layers": 64, "samples": 2**20, "length":
 
 def read(
     task: Task, vary: str, values: Sequence[int] | None, encoding: str, seeds: int, steps: int, seed: int
-) -> Asked:
+) -> RatesRequest:
     if vary not in VARIES:
         raise BadInput(f"vary: unknown {shorten(vary)}; use {', '.join(VARIES)}")
     if encoding not in ENCODINGS:
@@ -60,7 +60,7 @@ def read(
         raise BadInput(f"values: give two or more numbers of {vary} to compare")
     if vary == "samples" and chosen[-1] * length > MAX_TOKENS:
         raise BadInput(f"values: {chosen[-1]:,} samples of {length:,} tokens are too many")
-    return Asked(task, vary, chosen, encoding, length, seed, 2 * HEADS if vary == "bits" else HEADS)
+    return RatesRequest(task, vary, chosen, encoding, length, seed, 2 * HEADS if vary == "bits" else HEADS)
 
 
 def _farthest_lag(task: Task) -> int:
@@ -87,38 +87,38 @@ def _defaults(task: Task, vary: str) -> tuple[int, ...]:
 # -- training --------------------------------------------------------------------------------------------
 
 
-def arms_of(asked: Asked, steps: int, notes: list[str]) -> dict[int, Arm]:
+def arms_of(wanted: RatesRequest, steps: int, notes: list[str]) -> dict[int, Arm]:
     """What is trained at every value; notes say what is not."""
     arms: dict[int, Arm] = {}
-    for value in asked.values:
-        architecture, training = _sizes(asked), _training(asked, steps)
-        if asked.vary in ("heads", "width", "layers"):
-            architecture[asked.vary] = value
-        elif asked.vary in ("samples", "length"):
-            training[asked.vary] = value
+    for value in wanted.values:
+        architecture, training = _sizes(wanted), _training(wanted, steps)
+        if wanted.vary in ("heads", "width", "layers"):
+            architecture[wanted.vary] = value
+        elif wanted.vary in ("samples", "length"):
+            training[wanted.vary] = value
         elif (reason := _format(FORMATS[value])) is not None:
             notes.append(reason)
             continue
         else:
             architecture["precision"] = FORMATS[value]
-        arm = Arm(f"{asked.vary} {value:,}", asked.task.to_dict(), architecture, training)
+        arm = Arm(f"{wanted.vary} {value:,}", wanted.task.to_dict(), architecture, training)
         try:
-            arm.run(RATES[0], asked.seed)
+            arm.run(RATES[0], wanted.seed)
         except BadInput as reason:
-            notes.append(f"trained: none with {asked.vary} {value:,}: {reason}")
+            notes.append(f"trained: none with {wanted.vary} {value:,}: {reason}")
             continue
         arms[value] = arm
     if not arms:
-        notes.append(f"trained: nothing, for no {asked.vary} can be")
+        notes.append(f"trained: nothing, for no {wanted.vary} can be")
     return arms
 
 
-def _sizes(asked: Asked) -> dict[str, Any]:
-    task = asked.task
-    sizes: dict[str, Any] = {"layers": 1, "heads": asked.heads, "encoding": asked.encoding, "dim": 32}
+def _sizes(wanted: RatesRequest) -> dict[str, Any]:
+    task = wanted.task
+    sizes: dict[str, Any] = {"layers": 1, "heads": wanted.heads, "encoding": wanted.encoding, "dim": 32}
     if not task.stationary:
         sizes |= {"layers": task.paper_layers, "width": WIDTH}
-        if asked.vary == "heads":  # the form that is compiled, and that the capacity bound is about
+        if wanted.vary == "heads":  # the form that is compiled, and that the capacity bound is about
             real = sum(not channel.finite for channel in task.channels)
             sizes |= {"attention": "tmx", "normalisation": "none", "value_dim": max(1, real)}
             return sizes | {"norm": "rms"}  # without it most runs on `pointer` diverged
@@ -134,9 +134,9 @@ def _sizes(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _training(asked: Asked, steps: int) -> dict[str, Any]:
+def _training(wanted: RatesRequest, steps: int) -> dict[str, Any]:
     every = max(1, math.ceil(steps / 4))
-    return {"steps": steps, "batch": BATCH, "length": asked.length, "evaluate_every": every}
+    return {"steps": steps, "batch": BATCH, "length": wanted.length, "evaluate_every": every}
 
 
 def _format(name: str) -> str | None:

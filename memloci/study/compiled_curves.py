@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RatesRequest:
     """What varies, and all that does not."""
 
     task: Task
@@ -86,11 +86,11 @@ def compiled_from_dict(data: Mapping[str, Any]) -> Compiled:
     return Compiled(curves, floors, tuple(data["notes"]))
 
 
-class Book:
+class CompiledCurves:
     """Curves, floors and reasons, as they come."""
 
-    def __init__(self, asked: Asked, say: Say):
-        self.asked, self.say = asked, say
+    def __init__(self, wanted: RatesRequest, say: Say):
+        self.wanted, self.say = wanted, say
         self.curves: dict[str, list[Point]] = {}
         self.floors: list[Floor] = []
         self.notes: list[str] = []
@@ -112,8 +112,8 @@ class Book:
         proved: Certificate | None = None,
     ) -> Certificate:
         """A point of a curve: the new model, or the last one if that is better."""
-        asked = self.asked
-        proved = proved or certify(model, asked.task, tolerance=TOLERANCE)
+        wanted = self.wanted
+        proved = proved or certify(model, wanted.task, tolerance=TOLERANCE)
         own = model.architecture.precision
         bound = proved.bound_by_precision[precision or own]
         points = self.curves.setdefault(curve, [])
@@ -121,7 +121,7 @@ class Book:
             points.append(replace(points[-1], x=x))
             return proved
         runs_in_it = precision in (None, own)
-        seen = self.measured(model, asked.length_at(x)) if runs_in_it else None
+        seen = self.measured(model, wanted.length_at(x)) if runs_in_it else None
         if not runs_in_it:
             self.note(f"{curve}: nothing measured in {precision}; models run in {' and '.join(EVALUATED)}")
         err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
@@ -134,8 +134,8 @@ class Book:
         where = id(model), length
         try:
             if where not in self._seen:
-                key = jr.key(self.asked.seed)
-                found = measure(model, self.asked.task, key=key, length=length, **SEEN)
+                key = jr.key(self.wanted.seed)
+                found = measure(model, self.wanted.task, key=key, length=length, **SEEN)
                 self._seen[where] = model, found
             return self._seen[where][1]
         except BadInput as reason:
