@@ -7,13 +7,14 @@ from benchmarks.compile import seconds
 from benchmarks.table import Table
 from memloci.pipeline import compile
 from memloci.tasks.short import Adaptive
+from memloci.tasks.task import Task
 
 LAGS = {"rotary": (16, 256, 4_096), "chain": (16, 32)}
 LETTERS = (4, 8, 16, 32)
 NESTED = (4, 8, 16)
 
 
-def task(letters: int, T: int, nested: bool = False) -> Adaptive:
+def task(letters: int, T: int, nested: bool = False) -> Task:
     """A pointer whose letters are spread evenly up to T."""
     step = T // letters
     channels = [

@@ -19,6 +19,7 @@ from memloci.approx.kernels.kernel_sums import fit
 from memloci.approx.kernels.targets import SingleLag
 from memloci.pipeline import compile
 from memloci.tasks.short import Fixed
+from memloci.tasks.task import Task
 from memloci.views.drawing import BLUE, GREEN, RED, style
 
 LAGS = {"rotary": (8, 64, 512, 4_096, 32_768), "depth-1": (8, 16, 32, 64)}
@@ -46,7 +47,7 @@ def seconds(job: Callable[[], Any], rounds: int = 2) -> tuple[float, Any]:
     return best, result
 
 
-def _compiled(series: str, against: str, x: int, task: Fixed) -> Row:
+def _compiled(series: str, against: str, x: int, task: Task) -> Row:
     took, built = seconds(lambda: compile(task, route=series))
     return Row(series, against, x, took, built.model.parameter_count, float(built.certificate.bound))
 

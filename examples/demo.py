@@ -58,7 +58,7 @@ def compile_one(wanted: Wanted, out: Path, progress: Callable[[str], None]) -> E
     task, directory = load_task(wanted.task), wanted.directory
     say = lambda text, done=0.0: progress(f"{directory}: {text}")
     plans = pipeline.plan(task, wanted.tolerance, routes=wanted.routes, progress=say)
-    built = pipeline.compile(task, pipeline.best(plans))
+    built = pipeline.compile(task, plans.best)
     say("measuring")
     seen = pipeline.measure(built.model, task, key=jr.key(0))
     say("writing")

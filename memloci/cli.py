@@ -8,7 +8,7 @@ help and listings answer at once.
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,6 +16,10 @@ from memloci import __version__
 from memloci.commands import COMMANDS
 from memloci.commands.shared import BAD_INPUT, DONE, FAILED, print_json
 from memloci.core.errors import BadInput
+
+TYPERS_INTERRUPT = (
+    130  # with which Typer ends after Ctrl-C; ours is the status of anything else that went wrong
+)
 
 app = typer.Typer(
     name="memloci",
@@ -45,6 +49,11 @@ def _options(
     pass
 
 
+def _stopped() -> NoReturn:
+    print("memloci: interrupted", file=sys.stderr)
+    sys.exit(FAILED)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The entry point: run a command and turn its outcome into an exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -56,8 +65,11 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"memloci: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
-        print("memloci: interrupted", file=sys.stderr)
-        sys.exit(FAILED)
+        _stopped()
+    except SystemExit as status:
+        if status.code == TYPERS_INTERRUPT:
+            _stopped()
+        raise
     except Exception as error:
         if os.environ.get("MEMLOCI_DEBUG"):
             raise

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from memloci.certify.certificate import VERSION, Certificate
 from memloci.certify.certify import certify
 from memloci.core.errors import BadInput
-from memloci.core.files import read_bytes, replace_together
+from memloci.core.files import parse_json, read_bytes, replace_together
 from memloci.core.precision import DEFAULT
 from memloci.core.specs import shorten
-from memloci.model.store import load, read, save
+from memloci.model.store import read, save, task_of, unchanged
 from memloci.model.transformer import Transformer
 from memloci.observe.sup_error import Measurement, measure
 from memloci.synthesize import Plan, Plans, Progress, plan
@@ -98,11 +98,11 @@ def verify(directory: str | Path, path: str | None = None) -> Certificate:
 
     `path`: of the model as evaluated by this one.
     """
-    stored = read(directory)
-    model, task = load(directory)
+    stored = read(directory, changed=True)  # what holds of changed weights is told, not refused
+    task = task_of(stored, directory)
     if task is None:
         raise BadInput(f"{directory}: the model was saved without a task; there is nothing to verify against")
-    model = model.using(path) if path else model
+    model = stored.model.using(path) if path else stored.model
     tolerance, precision = stored.extra.get("tolerance", 1e-3), stored.extra.get("precision")
     return certify(model, task, tolerance=_number(tolerance, directory), precision=precision)
 
@@ -115,17 +115,19 @@ def disagreement(directory: str | Path, found: Certificate) -> str | None:
     version, whose bounds were larger, every bound must still be proved.
     """
     try:
-        claimed = json.loads(read_bytes(Path(directory) / CERTIFICATE, 2**24))
+        claimed = parse_json(read_bytes(Path(directory) / CERTIFICATE, 2**24))
     except BadInput as error:
         raise error.within(f"{directory}: {CERTIFICATE}") from None
-    except (ValueError, RecursionError):
-        claimed = None
     if not isinstance(claimed, dict) or not claimed.keys() >= {"bound", "terms"}:
         raise BadInput(f"{directory}: {CERTIFICATE} is not a certificate; compile again")
     version = claimed.get("version")
     if type(version) is int and 1 <= version < VERSION:
-        return _no_longer_proved(claimed, found.to_dict())
-    return _difference("", claimed, found.to_dict())
+        problem = _no_longer_proved(claimed, found.to_dict())
+    else:
+        problem = _difference("", claimed, found.to_dict())
+    if problem is None and not unchanged(directory):
+        return "the certificate holds of these weights, but a file was changed since they were saved (the checksum differs)"
+    return problem
 
 
 def _difference(place: str, claim: Any, value: Any) -> str | None:

@@ -32,10 +32,10 @@ def compiled(tmp_path_factory):
     return root / "model", json.loads(result.stdout)
 
 
-def test_compile_writes_the_four_files(compiled):
+def test_compile_writes_five_files(compiled):
     directory, told = compiled
     names = sorted(path.name for path in directory.iterdir())
-    assert names == ["certificate.json", "model.json", "model.safetensors", "report.html"]
+    assert names == ["certificate.json", "circuit.json", "model.json", "model.safetensors", "report.html"]
     certificate = json.loads((directory / "certificate.json").read_text())
     assert certificate == told["certificate"] and certificate["status"] == "met"
     for key in ("tolerance", "precision", "bound", "exact_bound", "bound_by_precision", "terms", "mass"):

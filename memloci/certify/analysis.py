@@ -21,7 +21,8 @@ from memloci.certify.layer import Extent, Layer, LayerHeads
 from memloci.certify.neglected import SharpHeads, neglects, refuse_illegible
 from memloci.certify.position_forms import Inputs, PositionForms, embedded
 from memloci.certify.rounding import Format, Watched, format_of, product_error, underflow
-from memloci.model.paths.choice import may_take
+from memloci.certify.slacks import evaluation
+from memloci.model.paths.choice import taken
 from memloci.model.transformer import Transformer
 from memloci.tasks.task import Task
 
@@ -55,7 +56,7 @@ class CaseAnalysis:
         self.W_E, self.b_E = exact(model.W_E), exact(model.b_E)
         self.W_U, self.b_U = exact(model.W_U), exact(model.b_U)
         self.layers = [
-            Layer.read(block, l, may_take("recurrence", model.architecture.block(l)))
+            Layer.read(block, l, taken(model.architecture.block(l)))
             for l, block in enumerate(model.layers)
         ]
         self.neglects = neglects(model)
@@ -67,6 +68,12 @@ class CaseAnalysis:
     @property
     def shape(self) -> tuple[int, int]:
         return self.task.M + 1, self.task.d
+
+    @property
+    def slack(self) -> float:
+        """What float64 may take from a bound of this model."""
+        a = self.model.architecture
+        return evaluation(a.layers, most_terms(self.model))
 
     @property
     def uniform(self) -> bool:
@@ -105,8 +112,9 @@ class CaseAnalysis:
             precision.expect(self.largest)
         return self._embedded_position(precision)
 
-    def functionals(self, rows: np.ndarray) -> PositionForms:
-        """Linear functionals of the stream after the last attention, in exact arithmetic, each followed as one."""
+    def functionals(self, rows: np.ndarray) -> list[PositionForms]:
+        """Linear functionals of the stream after the last attention, in exact arithmetic, each followed as one; in one
+        way or two."""
         last = self.layers[-1].heads
         assert isinstance(last, FixedKernelHeads)
         return last.functionals(rows, self.positions(EXACT)[-1])
@@ -178,6 +186,13 @@ class CaseAnalysis:
         x.E[:] = self._input_errors(precision)
         x = folded(cases, x.const, x.coef, x.E)
         return linear(self.W_E, x, precision, self.b_E, stored)
+
+
+def most_terms(model: Transformer) -> int:
+    """Of any sum in a bound: over channels, coordinates, neurons, or the value coordinates of all heads of a layer."""
+    a = model.architecture
+    blocks = [a.block(l) for l in range(a.layers)]
+    return max(model.channels, a.dim, *(max(b.width, b.heads * b.value_dim) for b in blocks))
 
 
 def _injected(X: AffineForms, errors: dict[int, float]) -> AffineForms:

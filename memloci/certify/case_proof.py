@@ -22,7 +22,7 @@ from memloci.certify.certificate import Level, Term
 from memloci.certify.neglected import NEGLECTED
 from memloci.certify.readout import Readout, Slots, Variables, by_slots, require_expression
 from memloci.certify.rounding import Format
-from memloci.certify.slacks import OWN, evaluation
+from memloci.certify.slacks import OWN
 from memloci.core.errors import BadInput
 from memloci.core.proved import Proved
 from memloci.tasks.names import variable
@@ -43,8 +43,7 @@ class CaseProof:
         self.readout = Readout.of(self.model)
         self.distances: dict[tuple, float] = {}
         self.variables = Variables.of(self.task, analysis.inputs)
-        a = self.model.architecture
-        self.slack = evaluation(a.layers, max(a.dim, max(a.block(l).width for l in range(a.layers))))
+        self.slack = analysis.slack
 
     @cached_property
     def exact_bounds(self) -> StreamBounds:

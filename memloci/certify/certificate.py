@@ -51,7 +51,9 @@ class Certificate:
     mass_lower_bound: (
         float | None
     )  # no heads of this kind do with less, for this error, embedding and readout
-    bits: int | None  # significand bits with which the tolerance is met; None if no number of bits does
+    bits: (
+        int | None
+    )  # the fewest significand bits, 8 or more, that meet the tolerance; None if no number does
     assumptions: tuple[str, ...]
     arithmetic: str
     levels: tuple[Level, ...] = ()  # of nested memories

@@ -13,12 +13,13 @@ from collections.abc import Callable
 import numpy as np
 from flint import ctx
 
-from memloci.certify.analysis import CaseAnalysis
+from memloci.certify.analysis import CaseAnalysis, most_terms
 from memloci.certify.case_proof import CaseProof
 from memloci.certify.certificate import Certificate, Term
 from memloci.certify.mass import mass_lower_bound, mass_of
 from memloci.certify.neglected import neglects
 from memloci.certify.rounding import Format, format_of
+from memloci.certify.slacks import FEWEST_BITS, MOST_TERMS
 from memloci.certify.uniform_proof import UniformProof
 from memloci.core.errors import BadInput
 from memloci.core.precision import PRECISIONS, precision_of
@@ -97,6 +98,8 @@ def _check_form(model: Transformer, task: Task) -> None:
         raise BadInput(
             f"encoding {a.encoding!r} adds position vectors to the stream; no certificate follows them"
         )
+    if (terms := most_terms(model)) > MOST_TERMS:
+        raise BadInput(f"sums of {terms:,} terms; bounds are computed in float64 for up to {MOST_TERMS:,}")
     if (model.channels, model.outputs) != (task.d, task.outputs):
         raise BadInput(
             f"the model maps {model.channels} channels to {model.outputs} outputs, "
@@ -105,9 +108,10 @@ def _check_form(model: Transformer, task: Task) -> None:
 
 
 def fewest_bits(meets_with: Callable[[float], bool]) -> int | None:
-    """The fewest significand bits with which the tolerance is met; `meets_with` takes the unit roundoff."""
+    """The fewest significand bits, FEWEST_BITS or more, with which the tolerance is met; `meets_with` takes the unit
+    roundoff."""
     meets = lambda bits: meets_with(2.0**-bits)
-    low, high = 1, 2
+    low, high = FEWEST_BITS - 1, FEWEST_BITS
     while not meets(high):
         low, high = high, 2 * high
         if high > MOST_BITS:

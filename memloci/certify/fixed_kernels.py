@@ -9,7 +9,7 @@ balls; nothing is assumed of which coordinate means what. Errors of the past com
 What the layer rounds, it rounds head by head, before anything cancels: there the mass counts (`rounding`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,6 +28,9 @@ from memloci.model.attention import Attention
 
 FIT_LAGS = 2_048
 LEAST = 1e-6  # tuned: what a kernel must weigh in a mixture to be told apart from the rest
+# tuned: how much of K a mixture may leave and still be preferred to a few lags that leave less: K of one lag is a shift
+# that only resembles a kernel, K of several lags in the proportions of a kernel is that kernel
+ALIKE_ONE, ALIKE_SEVERAL = 1e-6, 0.1
 NEAT = 1e-3  # a coefficient this near to a whole number is meant to be that number; the residual says if not
 
 
@@ -37,6 +40,7 @@ class _Signal:
 
     coefficients: dict[Atom, arb] = field(default_factory=dict)
     E: arb = field(default_factory=lambda: arb(0))
+    declined: bool = False  # a mixture of the task's kernels, in favour of a few lags
 
     def add(self, atom: Atom, c: arb) -> None:
         self.coefficients[atom] = self.coefficients.get(atom, arb(0)) + c
@@ -60,10 +64,10 @@ class FixedKernelHeads:
     _norms: np.ndarray | None = None
 
     @classmethod
-    def of(cls, attention: Attention, recurrent: bool) -> "FixedKernelHeads":
+    def of(cls, attention: Attention, paths: Mapping[str, int]) -> "FixedKernelHeads":
         heads = attention.heads
         exact = lambda array: np.asarray(array, dtype=float)
-        return cls(layer_kernels(attention, recurrent), exact(heads.W_V), exact(heads.W_O))
+        return cls(layer_kernels(attention, paths), exact(heads.W_V), exact(heads.W_O))
 
     @property
     def written(self) -> np.ndarray:
@@ -76,16 +80,21 @@ class FixedKernelHeads:
         key = past.coef.tobytes() + repr(past.atoms).encode()
         if key not in self._made:
             rows = np.eye(self.W_O.shape[1])[self.written]
-            made = self._convolved(rows, past)
+            made = _as_forms(self._signals(rows, past), past.inputs)
             D = len(self.written)
             coef, E = np.zeros((D, len(made.atoms))), np.zeros(D)
             coef[self.written], E[self.written] = made.coef, made.E
             self._made[key] = PositionForms(past.inputs, made.atoms, coef, E, np.zeros(D))
         return self._made[key]
 
-    def functionals(self, rows: np.ndarray, past: PositionForms) -> PositionForms:
-        """`rows` of X + Attn(X), errors of the past included: one joint kernel per row and atom."""
-        return self._convolved(rows, past, itself=True)
+    def functionals(self, rows: np.ndarray, past: PositionForms) -> list[PositionForms]:
+        """`rows` of X + Attn(X), errors of the past included: one joint kernel per row and atom. All ways to split them
+        that are worth a try: which is best, the readout tells."""
+        signals = self._signals(rows, past, itself=True)
+        ways = [signals]
+        if any(signal.declined for signal in signals):
+            ways.append(self._signals(rows, past, itself=True, mixed=True))
+        return [_as_forms(way, past.inputs) for way in ways]
 
     @property
     def norms(self) -> np.ndarray:
@@ -106,7 +115,10 @@ class FixedKernelHeads:
         """Per head, row W_O W_V: a ball per source coordinate that is not 0."""
         return [_through(row, self.W_O[h], self.W_V[h]) for h in range(self.kernels.H)]
 
-    def _convolved(self, rows: np.ndarray, past: PositionForms, itself: bool = False) -> PositionForms:
+    def _signals(
+        self, rows: np.ndarray, past: PositionForms, itself: bool = False, mixed: bool = False
+    ) -> list[_Signal]:
+        """`rows` of Attn(X), and of X with `itself`; with `mixed`, every kernel as a mixture of the task's own."""
         signals = []
         for row in rows:
             signal = _Signal()
@@ -123,15 +135,16 @@ class FixedKernelHeads:
                 if itself and past.E[i]:  # an unknown but bounded sequence, convolved
                     signal.E += self._norm(g).upper() * arb(float(past.E[i]))
             for atom, g in atoms.items():
-                self._convolve(signal, atom, g, past.inputs)
+                self._convolve(signal, atom, g, past.inputs, mixed)
             signals.append(signal)
-        return _as_forms(signals, past.inputs)
+        return signals
 
-    def _convolve(self, signal: _Signal, atom: Atom, g: list[arb], inputs: Inputs) -> None:
+    def _convolve(self, signal: _Signal, atom: Atom, g: list[arb], inputs: Inputs, mixed: bool) -> None:
         """Add (sum_h g_h w_h) * atom to a signal."""
         known: list[tuple[int, float]] = []
         if inputs.kernels and atom.lag == 0 and not atom.kernel and atom.channel != ONE:
-            known = _known_kernels(g, self.kernels, inputs)
+            known = _known_kernels(g, self.kernels, inputs, mixed)
+            signal.declined |= not known
         parts: list[AbstractTarget] = [scaled(inputs.kernels[i], c) for i, c in known]
         for i, c in known:
             signal.add(Atom(atom.channel, 0, i), arb(c))
@@ -152,8 +165,7 @@ class FixedKernelHeads:
         over heads, one by one or in one product with all of W_O.
         """
         u, least, none = precision.u, precision.least, np.zeros_like(size)
-        weight = self.kernels.weight_error(precision, stored)
-        summed = self.kernels.sum_error(precision, stored)
+        share = self.kernels.recall_error(precision, stored)
         reach, error, writers = none.copy(), none.copy(), none.copy()
         for h in range(self.kernels.H):
             values, writes = np.abs(self.W_V[h]), np.abs(self.W_O[h])
@@ -161,11 +173,10 @@ class FixedKernelHeads:
             wrong = product_error(self.W_V[h], size, none, u, stored=stored) + underflow(
                 self.W_V[h], size, precision
             )
-            share = weight[h] + ROUNDED * u * (1 + weight[h]) + (1 + ROUNDED * u) * summed[h]
-            recalled = wrong + times(share, value + wrong) + 4 * self.kernels.lags * least
+            recalled = wrong + times(share[h], value + wrong) + 4 * self.kernels.lags * least
             whole = value + recalled
             # Fast paths add values up before they normalise them: no such sum may overflow, read or not.
-            precision.expect(self.kernels.swell[h] * (value + wrong), whole, share)
+            precision.expect(self.kernels.swell[h] * (value + wrong), whole, share[h])
             reach += dot(writes, whole)
             error += dot(writes, recalled) + product_error(
                 self.W_O[h], whole, np.zeros_like(whole), u, stored=stored
@@ -253,9 +264,11 @@ def _as_forms(signals: Sequence[_Signal], inputs: Inputs) -> PositionForms:
     return PositionForms(inputs, atoms, coef, E, np.zeros(len(signals)))
 
 
-def _known_kernels(g: list[arb], kernels: HeadKernels, inputs: Inputs) -> list[tuple[int, float]]:
+def _known_kernels(
+    g: list[arb], kernels: HeadKernels, inputs: Inputs, mixed: bool
+) -> list[tuple[int, float]]:
     """(memory, coefficient): the mixture of the task's kernels, and of its fixed lags, that is nearest to K. A proposal
-    by least squares, of which nothing is believed; empty where K is no such mixture."""
+    by least squares, of which nothing is believed; empty where K is no such mixture, unless it shall be one (`mixed`)."""
     K = kernels.sample([float(x.mid()) for x in g], FIT_LAGS)
     numbers = list(inputs.kernels)
     lags = [z for z in inputs.lags if z <= FIT_LAGS]
@@ -264,9 +277,11 @@ def _known_kernels(g: list[arb], kernels: HeadKernels, inputs: Inputs) -> list[t
     spikes[[z - 1 for z in lags], range(len(lags))] = 1.0
     columns = np.concatenate([own, spikes], axis=1)
     found = np.linalg.lstsq(columns, K, rcond=None)[0]
-    taps = K.copy()
-    taps[[z - 1 for z in kernels.tap_lags(g) if z <= FIT_LAGS]] = 0.0
-    if np.abs(taps).sum() <= np.abs(K - columns @ found).sum():  # a few lags say it better
+    few, rest = kernels.tap_lags(g), K.copy()
+    rest[[z - 1 for z in few if z <= FIT_LAGS]] = 0.0
+    left = np.abs(K - columns @ found).sum()
+    alike = left <= (ALIKE_SEVERAL if len(few) > 1 else ALIKE_ONE) * np.abs(K).sum()
+    if np.abs(rest).sum() <= left and not alike and not mixed:  # a few lags say it better
         return []
     weight = np.abs(found) * np.array([*(inputs.norms[i] for i in numbers), *np.ones(len(lags))])
     neat = np.where(np.abs(found - np.rint(found)) < NEAT, np.rint(found), found)

@@ -13,36 +13,35 @@ All enclose in Arb. `weight_error` and `sum_error` are the rounding model of rou
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from flint import arb, arb_mat
+from flint import arb, arb_mat, ctx
 
 from memloci.approx.kernels.residuals import residual_l1
 from memloci.approx.kernels.rpe import LIN, LOG, AbstractRPE
 from memloci.approx.kernels.targets import AbstractTarget, Spectrum
+from memloci.certify.past_sums import any_order, in_blocks, joined, normaliser, recurrence
 from memloci.certify.rounding import LARGEST_LOG_SLOPE, LENGTH, LIBRARY, ZETA, Format, Numbers, gamma, times
+from memloci.certify.slacks import ROUNDED
+from memloci.core.balls import above
 from memloci.core.errors import BadInput
 from memloci.core.numbers import number
 from memloci.model.attention import Attention
 from memloci.model.encodings import T5, Lin, Log, Rope
-from memloci.model.paths.decay import CHUNK
+from memloci.model.paths.choice import LONGEST
 
 PROBE = 2_048  # lags looked at for taps; a tap that is not found becomes part of the error
 TAP = 1e-2  # relative size of a tap
 MOST_TAPS = 16
 SHARP = 1e-9  # what may lie beside a peak that is taken for the whole head: below the roundings of float32
 LONGEST_TABLE = 4_096  # windows that are kept lag by lag
-# A running sum of running sums, k of whose terms are large: an addition joins two operands with large terms
-# at most k - 1 times. Any other errs by no more than its operand of small terms alone. Per unit of small
-# terms: 1 in its running sum, which is then 2 at most, 2 when that is added to others, which are then 4 at
-# most, and 4 when those meet the first large term.
-SMALL = 7.0
 
 
 _NOTHING = arb(0)
+ANY_ORDER = {"plain": LONGEST}  # one sum, however long: it covers every way of adding
 
 
 @dataclass(frozen=True)
@@ -118,16 +117,32 @@ class HeadKernels(ABC):
 
     @abstractmethod
     def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
-        """Per head, the rounding of sum_z w_h(z) v with the computed weights, per unit of |v|."""
+        """Per head, the additions of sum_z w_h(z) v with the computed weights, per unit of |v|."""
+
+    def recall_error(self, precision: Format, stored: bool) -> np.ndarray:
+        """Per head, all that sum_z w_h(z) v loses, per unit of |v|: weights, products with them, additions."""
+        weight, summed = self.weight_error(precision, stored), self.sum_error(precision, stored)
+        return weight + self._products(precision, stored) * (1 + weight) + (1 + ROUNDED * precision.u) * summed
+
+    def _products(self, precision: Format, stored: bool) -> np.ndarray:
+        """Per head, the rounding of the products w_h(z) v: none where a weight is exactly 1."""
+        return np.full(self.H, ROUNDED * precision.u)
 
 
 @dataclass(frozen=True)
 class SumKernels(HeadKernels):
+    """lin and log heads over an unlimited past.
+
+    Computed: w(z) is e^{p phi(z) - p phi(1)} / total. The exponential is exactly 1 at lag 1, and elsewhere off by a factor
+    e^{+-(a x + b)}, x = z - 1 (lin) or log z (log); total by `normaliser`. So with W = sum_z w(z) e^{a x} - 1,
+
+        sum_z |computed w(z) - w(z)| <= (1 - w(1)) (e^b - 1) + W e^b,   and as much again as the normaliser is off.
+    """
+
     rpe: AbstractRPE
     p: np.ndarray  # (H,), exact
-    recurrent: bool = field(
-        default=False, kw_only=True
-    )  # lin: the sum may also be made by the recurrence of model/paths/decay.py
+    # That may be taken, and the longest sequence on each.
+    paths: Mapping[str, int] = field(default_factory=lambda: ANY_ORDER, kw_only=True)
 
     @property
     def H(self) -> int:  # type: ignore[override]
@@ -152,83 +167,123 @@ class SumKernels(HeadKernels):
         return LENGTH
 
     def _slower(self, u: float, stored: bool) -> tuple[np.ndarray, np.ndarray]:
-        """(a, b): the computed w(z) is w(z) e^{+-(a x + b)}, x = z - 1 (lin) or log z (log)."""
+        """(a, b), for the exponentials beyond lag 1; what storing p moves, the normaliser follows (`_moved`)."""
         p = self.p.astype(float)
         if self.rpe is LIN:
             # position = p * -z, less the anchor: z, the product and the difference are rounded. That is at
-            # most 3 u p (z-1), and 0 at z = 1; the rest is for u^2. The normaliser is -1 / expm1(-p).
-            a = 3.2 * u * p
-            if self.recurrent:
-                # A step multiplies by 1 + expm1(-p), off by LIBRARY u (e^p - 1) < 10.4 u p where p < 1/2, or by
-                # e^-p, off by LIBRARY u <= 16 u p; a chunk by e^{-p CHUNK}, off by LIBRARY u.
-                a = (18 * p + 1.1 * LIBRARY / CHUNK) * u
-            return a + 1.1 * stored * u * p, np.full_like(p, 1.1 * u * (2 * LIBRARY + 4 + stored))
-        # position = p * -log z: z, the library's log, one product; the normaliser is zeta(p).
-        a = (LIBRARY + 1.6 + 1.1 * stored) * u * p
-        b = 1.1 * u * (LIBRARY + 3) - math.log1p(-ZETA * u) if ZETA * u < 1 else math.inf
-        return a, np.full_like(p, b)
+            # most 3 u p (z-1); the rest is for u^2.
+            return 3.2 * u * p, np.full_like(p, 1.1 * LIBRARY * u)
+        # position = p * -log z: z, the library's log, one product.
+        return (LIBRARY + 1.6) * u * p, np.full_like(p, 1.1 * LIBRARY * u)
 
-    def _mass_beyond(self, k: int, u: float, stored: bool) -> np.ndarray:
-        """sum_{z>k} of the computed weights, from above."""
-        p, (a, b) = self.p.astype(float), self._slower(u, stored)
+    def _normaliser(self, u: float) -> tuple[np.ndarray, np.ndarray]:
+        """(its relative error and that of the division, whether it is exactly 1)."""
+        p = self.p.astype(float)
         if self.rpe is LIN:
-            with np.errstate(over="ignore"):
-                return times(np.exp(b + np.minimum(a - p, 0.0) * k), 1 + self._gained(p, a))
-        from scipy.special import zeta
+            off, one = normaliser(p, u)
+            off = off + np.where(one, 0.0, 2.2 * u)  # 1 / (1 - q), and the division by it
+        else:
+            off, one = np.full_like(p, (ZETA + 1.1) * u), np.zeros(len(p), dtype=bool)
+        return np.where(off < 0.5, off / np.where(off < 0.5, 1 - off, 1.0), math.inf), one
 
-        safe = np.where(p - a > 1, p - a, 2.0)
-        ratio = zeta(safe, k + 1.0) / zeta(p, 1.0) * (1 + 1e-9)
-        # Rounding p to p (1 - u) raises the normaliser by at most zeta(p - a) / zeta(p).
-        rounded = zeta(safe, 1.0) / zeta(p, 1.0) * (1 + 1e-9) if stored else 1.0
-        with np.errstate(over="ignore"):
-            return np.where(p - a > 1, times(np.exp(b), ratio * rounded), math.inf)
+    @property
+    def _later(self) -> np.ndarray:
+        """sum_{z>1} w(z), from above: the weights whose exponentials are rounded."""
+        p = self.p.astype(float)
+        return np.exp(-p) if self.rpe is LIN else self._ratio(p, p, 2.0)
 
     @staticmethod
-    def _gained(p: np.ndarray, a: np.ndarray) -> np.ndarray:
-        """sum_z w(z) e^{a (z-1)} - 1 = (1 - e^-p) / (1 - e^{a-p}) - 1, without cancellation."""
-        less = np.where(a < p, a - p, -1.0)
-        return np.where(a < p, np.exp(less) * np.expm1(-a) / np.expm1(less), math.inf)
+    def _ratio(s: np.ndarray, p: np.ndarray, first: float = 1.0) -> np.ndarray:
+        """sum_{z>=first} z^-s / zeta(p), from above."""
+        from scipy.special import zeta
+
+        return zeta(s, first) / zeta(p, 1.0) * (1 + 1e-9)
+
+    def _gained(self, a: np.ndarray) -> np.ndarray:
+        """sum_z w(z) e^{a x} - 1, without cancellation; infinite where the sum is."""
+        p = self.p.astype(float)
+        if self.rpe is LIN:  # (1 - e^-p) / (1 - e^{a-p}) - 1
+            less = np.where(a < p, a - p, -1.0)
+            return np.where(a < p, np.exp(less) * np.expm1(-a) / np.expm1(less), math.inf)
+        found = [_zeta_gain(float(s), float(t)) for s, t in zip(p, a, strict=True)]
+        return np.array(found)
+
+    def _moved(self, stored: bool, u: float) -> np.ndarray:
+        """sum_z |w'(z) - w(z)| for the kernel w' of a slope p' that is p rounded.
+
+        d w / d log p = w (mean(p x) - p x), so its norm is at most 2 p mean(x): for lin 2 p q / (1 - q) <= 2.
+        """
+        p = self.p.astype(float)
+        if not stored:
+            return np.zeros_like(p)
+        if self.rpe is LIN:
+            return 2.2 * u * np.minimum(1.0, p / np.expm1(np.minimum(p, 700.0)))
+        # sum_z w(z) z^a - 1 >= a mean(log z) at p; p' may be less by u p.
+        return 2.2 * self._gained(1.1 * u * p)
+
+    def _computed_beyond(self, u: float, stored: bool, limit: float) -> Callable[[int], np.ndarray]:
+        """k -> the sum of the computed weights beyond lag k and up to `limit`, from above."""
+        p, (a, b) = self.p.astype(float), self._slower(u, stored)
+        a = a + 1.1 * stored * u * p
+        grown = np.exp(np.minimum(b, 700.0)) * (1 + self._normaliser(u)[0]) * (1 + self._moved(stored, u))
+
+        def beyond(k: int) -> np.ndarray:
+            if k >= limit:
+                return np.zeros_like(p)
+            if self.rpe is LIN:
+                return times(times(grown, np.exp(np.minimum(a - p, 0.0) * k)), 1 + self._gained(a))
+            safe = np.where(p - a > 1, p - a, 2.0)
+            return np.where(p - a > 1, times(grown, self._ratio(safe, p, k + 1.0)), math.inf)
+
+        return beyond
 
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
         p, u = self.p.astype(float), precision.u
         a, b = self._slower(u, stored)
+        gained = self._gained(a)
+        with np.errstate(over="ignore"):
+            error = self._rounded_share * np.expm1(b) + times(gained, np.exp(b))
+        off, moved = self._normaliser(u)[0], self._moved(stored, u)
+        error = moved + (1 + moved) * (error + times(off, 1 + error))
         if self.rpe is LIN:
-            gained = self._gained(p, a)
-            with np.errstate(over="ignore"):
-                error = np.expm1(b) * (1 + gained) + gained
             exists = (p * (1 - 2 * u) >= precision.least) & (2 * p < precision.most)
         else:
-            # sum_z w(z) z^a = zeta(p - a) / zeta(p) <= e^{a / (p - a - 1)}, because (s - 1) zeta(s) grows.
-            room = np.where(p - a > 1, p - a - 1, 1.0)
-            error = np.where(p - a > 1, np.expm1(b + (1 + stored) * a / room), math.inf)
             exists = p <= LARGEST_LOG_SLOPE
         return np.where(exists, error, math.inf) + 3 * self.lags * precision.least
 
+    @property
+    def _rounded_share(self) -> np.ndarray:
+        """Of the weights, those whose exponentials are rounded: all but that of lag 1."""
+        return self._later
+
+    def _products(self, precision: Format, stored: bool) -> np.ndarray:
+        one = self._normaliser(precision.u)[1]
+        return ROUNDED * precision.u * np.where(one, self._later, 1.0)
+
     def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
-        u = precision.u
-        cuts = {1, *(2**k for k in range(1, 60))}
+        u, found = precision.u, [np.zeros(self.H)]
+        cuts: set[int] = set()
         if self.rpe is LIN:
-            cuts |= {max(1, math.ceil(min(-math.log(u) / float(p), LENGTH))) for p in self.p}
-        all_mass = self._mass_beyond(0, u, stored)
-        errors = [
-            (times((k - 1) * u, all_mass) + SMALL * self._mass_beyond(k, u, stored)) / (1 - (k - 1) * u)
-            for k in sorted(cuts)
-            if (k - 1) * u < 0.5
-        ]
-        plain = np.min(errors, axis=0) * (1 + 1e-9)
-        return np.maximum(plain, self._recurrence_error(u) * all_mass) if self.recurrent else plain
+            cuts = {max(1, math.ceil(min(-math.log(u) / float(p), LENGTH))) for p in self.p}
+        for path, longest in self.paths.items():
+            terms = min(longest - 1, self.lags)
+            beyond = self._computed_beyond(u, stored, terms)
+            if path == "plain":
+                found.append(any_order(terms, beyond(0), beyond, u, cuts))
+            elif path == "blocks":
+                found.append(in_blocks(beyond(0), beyond, u, cuts))
+        return np.max(found, axis=0)
 
-    def _recurrence_error(self, u: float) -> np.ndarray:
-        """The additions of model/paths/decay.py, per unit of the sum of weights.
-
-        S <- hold S + (decay S + v) errs by 2.2 u of the sum within the chunk, which is min(1, CHUNK (1 - q)) of the
-        whole at most, q = e^-p; or by no more than the smaller operand, q. Errors decay like S, so their sum over
-        the past is 1/(1 - q) of one. The same holds for the sum over chunks, and one sum of both is read.
-        """
-        q = np.exp(-self.p.astype(float))
-        over, kept = q**CHUNK, -np.expm1(-self.p.astype(float))
-        within = np.minimum(u, q) * (np.minimum(1 / kept, CHUNK) + 1)
-        return 2.4 * (within + np.minimum(u, over) / -np.expm1(-self.p.astype(float) * CHUNK))
+    def recall_error(self, precision: Format, stored: bool) -> np.ndarray:
+        found = super().recall_error(precision, stored)
+        if "recurrence" not in self.paths:
+            return found
+        assert self.rpe is LIN, "no bound covers the recurrence of other heads"
+        moved = self._moved(stored, precision.u)
+        steps = moved + (1 + moved) * recurrence(self.p.astype(float), precision.u)
+        exists = np.isfinite(self.weight_error(precision, stored))
+        steps = np.where(exists, steps, math.inf) + 3 * self.lags * precision.least
+        return np.maximum(found, steps) if len(self.paths) > 1 else steps
 
     @property
     def swell(self) -> np.ndarray:
@@ -238,6 +293,14 @@ class SumKernels(HeadKernels):
         from scipy.special import zeta
 
         return np.minimum(zeta(np.maximum(p, 1.0), 1.0) * (1 + 1e-9), self.lags)
+
+
+def _zeta_gain(p: float, a: float) -> float:
+    """zeta(p - a) / zeta(p) - 1, from above."""
+    if not p - a > 1 or not p <= LARGEST_LOG_SLOPE:
+        return math.inf
+    with ctx.workprec(128):
+        return above(((arb(p) - arb(a)).zeta() / arb(p).zeta() - 1).max(arb(0)))
 
 
 def _largest(K: np.ndarray) -> list[int]:
@@ -450,10 +513,10 @@ def _beyond(target: AbstractTarget, n: int) -> arb:
     return sum(values, target.tail_bound(max(n, PROBE)))
 
 
-def layer_kernels(attention: Attention, recurrent: bool = False) -> HeadKernels:
+def layer_kernels(attention: Attention, paths: Mapping[str, int] = ANY_ORDER) -> HeadKernels:
     """The kernels of a layer, or a refusal when its weights are not fixed kernels over lags.
 
-    `recurrent`: lin heads may take the path of that name.
+    `paths` that it may take, and the longest sequence on each (model/paths/choice.py).
     """
     heads = attention.heads
     encoding, past = heads.encoding, heads.past
@@ -465,18 +528,23 @@ def layer_kernels(attention: Attention, recurrent: bool = False) -> HeadKernels:
             "certificates of fixed kernels need 'infinite'"
         )
     attention.check()
-    if isinstance(encoding, Lin | Log):
+    kind = type(encoding)  # exactly: a class derived from one of these may have another kernel
+    if kind is Lin or kind is Log:
         if past.window is not None or past.stride != 1:
             raise BadInput("certificates of lin and log heads need an unlimited past and stride 1")
-        p = np.asarray(encoding.p, dtype=float)
-        return SumKernels(LIN, p, recurrent=recurrent) if isinstance(encoding, Lin) else SumKernels(LOG, p)
+        p = np.asarray(encoding.slope(), dtype=float)
+        return SumKernels(LIN if kind is Lin else LOG, p, paths=paths)
+    if kind is not Rope and kind is not T5:
+        raise BadInput(
+            f"no certificate follows heads of {kind.__name__} (encoding {encoding.name!r}); they follow those of Lin, "
+            "Log, Rope and T5"
+        )
     if past.stride != 1 or past.window is None:
         raise BadInput("certificates of rope and t5 heads need a window and stride 1")
     if isinstance(encoding, Rope):
         return _window_kernels(_rope_logits(encoding, past.window), past.window)
-    if isinstance(encoding, T5):
-        return _window_kernels(_t5_logits(encoding, past.window), past.window)
-    raise BadInput(f"encoding {encoding.name!r} has no fixed kernel over lags")
+    assert isinstance(encoding, T5)
+    return _window_kernels(_t5_logits(encoding, past.window), past.window)
 
 
 def _window_kernels(heads: Iterable[tuple[list[arb], Logits]], window: int) -> HeadKernels:

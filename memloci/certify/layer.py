@@ -4,6 +4,7 @@ Which heads can be followed is an allow-list (`read_heads`): fixed kernels, rota
 normalisation whose query scales a kernel. Whatever else a layer has is refused, with the reason.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -43,16 +44,16 @@ class LayerHeads(Protocol):
         ...
 
 
-def read_heads(block: Block, recurrent: bool) -> LayerHeads:
-    """The heads of a layer; `recurrent` if lin heads may take the path of that name."""
+def read_heads(block: Block, paths: Mapping[str, int]) -> LayerHeads:
+    """The heads of a layer; `paths` that it may take, and the longest sequence on each (model/paths/choice.py)."""
     heads = block.attention.heads
     score, encoding, normalisation = heads.score.name, heads.encoding.name, heads.normalisation.name
     if (score, normalisation) == ("dpf", "infinite"):
-        return FixedKernelHeads.of(block.attention, recurrent)
+        return FixedKernelHeads.of(block.attention, paths)
     if (score, encoding, normalisation) == ("dp", "rope", "softmax"):
         return RotaryHeads.of(heads)
     if encoding in ("lin", "log") and normalisation == "none" and score in ("dp", "tmx"):
-        return UnnormalisedHeads.of(heads)
+        return UnnormalisedHeads.of(heads, paths)
     raise BadInput(
         f"no certificate follows attention {score!r} with encoding {encoding!r} under normalisation {normalisation!r}; "
         "they follow 'dpf' under 'infinite', 'dp' with 'rope' under 'softmax', and 'dp' or 'tmx' with 'lin' or 'log' "
@@ -136,10 +137,10 @@ class Layer:
     neurons: Neurons
 
     @classmethod
-    def read(cls, block: Block, l: int, recurrent: bool) -> "Layer":
+    def read(cls, block: Block, l: int, paths: Mapping[str, int]) -> "Layer":
         try:
             block.attention.check()
-            return cls(read_heads(block, recurrent), Neurons.of(block))
+            return cls(read_heads(block, paths), Neurons.of(block))
         except BadInput as error:
             raise error.within(f"layer {l}") from None
 

@@ -141,14 +141,17 @@ def bound_output(
     formula: Formula,
     readout: Readout,
     stream: PositionForms,
-    functionals: PositionForms,
+    functionals: Sequence[PositionForms],
     variables: Variables,
 ) -> list[Term]:
-    """The terms of output o's bound in exact arithmetic. `functionals`: the rows of B, then of W_U."""
+    """The terms of output o's bound in exact arithmetic. `functionals`: the rows of B, then of W_U, in any ways that are
+    known; the best counts."""
     require_expression(formula)
     if readout.live(o).any() and (slots := _slots(readout, o, stream, variables)):
         return by_slots(o, formula, readout, slots, variables)
-    return _by_functionals(o, formula, readout, functionals, variables)
+    ways = [_by_functionals(o, formula, readout, way, variables) for way in functionals]
+    totals = [math.fsum(term.E for term in terms) for terms in ways]
+    return ways[int(np.argmin(np.nan_to_num(totals, nan=math.inf, posinf=math.inf)))]
 
 
 def require_expression(formula: Formula) -> Expression:

@@ -12,7 +12,7 @@ import numpy as np
 from memloci.certify.affine_forms import AffineForms, add, add_all, folded, linear
 from memloci.certify.balls import Ball
 from memloci.certify.cases import FOREVER
-from memloci.certify.kernels import SMALL
+from memloci.certify.past_sums import JOINED
 from memloci.certify.pointers import MATCH, SINK, UNKNOWN, Found, find
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rounding import LENGTH, LIBRARY, Format, gamma, times
@@ -134,7 +134,7 @@ def softmax_share(beside: np.ndarray, precision: Format) -> np.ndarray:
     if not precision.u:
         return np.minimum(2.0 * beside, 2.0)
     beside = np.minimum(beside * (1 + 4 * LIBRARY * precision.u), 1.0)
-    adding = SMALL * beside
+    adding = JOINED * beside
     room = np.where(adding < 0.5, 1 - adding, 1.0)
     weight = np.where(adding < 0.5, (4.2 * beside + adding) / room, 3.0)
     return 1.1 * (weight + adding * (1 + weight)) + 4 * FOREVER * precision.least

@@ -14,7 +14,6 @@ from memloci.certify.certificate import Level, Term
 from memloci.certify.neglected import NEGLECTED, left_out_everywhere
 from memloci.certify.readout import Readout, Variables, bound_output
 from memloci.certify.rounding import Format
-from memloci.certify.slacks import evaluation
 from memloci.core.proved import Proved
 
 
@@ -27,8 +26,7 @@ class UniformProof:
         self.analysis = analysis
         self.readout = Readout.of(analysis.model)
         self.variables = Variables.of(analysis.task, analysis.inputs)
-        a = analysis.model.architecture
-        self.slack = evaluation(a.layers, max(a.dim, len(self.readout.c)))
+        self.slack = analysis.slack
 
     @cached_property
     def exact_stream(self):

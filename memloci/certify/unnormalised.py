@@ -8,7 +8,7 @@ leaves out what is meant to be 0. Heads cancel
 in K_q; what they round, before anything cancels, is paid for by the mass sum_h |g_h|.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,22 +40,23 @@ class ScaledKernels(SumKernels):
     def lags(self) -> float:
         return LENGTH if self.window is None else float(self.window)
 
-    def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
-        """A window makes the sum short."""
-        error = super().sum_error(precision, stored)
-        if self.window is None:
-            return error
-        return np.minimum(
-            error, gamma(self.window - 1, precision.u) * (1 + self.weight_error(precision, stored))
-        )
-
     def _slower(self, u: float, stored: bool) -> tuple[np.ndarray, np.ndarray]:
-        """z, the product p phi(z), the sum with q, then the library's exp; no normaliser."""
+        """z, the product p phi(z), the sum with q, then the library's exp; at every lag."""
         p = self.p.astype(float)
         functions = 2.2 if self.rpe is LIN else LIBRARY + 2.7
         a = (functions + 1.1 + 1.1 * stored) * u * p
         b = 1.1 * u * (LIBRARY + 1 + self.content) + (a if self.rpe is LIN else 0.0)
         return a, b
+
+    @property
+    def _rounded_share(self) -> np.ndarray:
+        return np.ones(self.H)
+
+    def _normaliser(self, u: float) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(self.H), np.zeros(self.H, dtype=bool)
+
+    def _moved(self, stored: bool, u: float) -> np.ndarray:
+        return np.zeros(self.H)  # without a normaliser, storing p only adds to a
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,10 @@ class UnnormalisedHeads:
     known: dict[bytes, PositionForms] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, heads: Head) -> "UnnormalisedHeads":
+    def of(cls, heads: Head, paths: Mapping[str, int]) -> "UnnormalisedHeads":
         exact = lambda array: np.asarray(array, dtype=float)
         W_Q, W_K = _query_and_key(heads.score)
-        return cls(_slopes(heads), exact(heads.W_V), exact(heads.W_O), W_Q, W_K, heads.past.window)
+        return cls(_slopes(heads, paths), exact(heads.W_V), exact(heads.W_O), W_Q, W_K, heads.past.window)
 
     @property
     def written(self) -> np.ndarray:
@@ -228,12 +229,12 @@ class UnnormalisedHeads:
         scale = np.where(unknown, np.inf, [above(s) for s in self._scales(largest)])  # e^{q + error} Z
         moved = -np.expm1(-error) * (1 + LIBM)  # of that: e^{q + error} - e^q
         share = moved.copy()
+        content = np.array([above(abs(x)) for x in q]) + error
         kernels = ScaledKernels(
-            self.kernels.rpe, self.kernels.p, np.array([above(abs(x)) for x in q]) + error, self.window
+            self.kernels.rpe, self.kernels.p, content, self.window, paths=self.kernels.paths
         )
         if u:
-            weight, summed = kernels.weight_error(precision, stored), kernels.sum_error(precision, stored)
-            share = share + weight + ROUNDED * u * (1 + weight) + (1 + ROUNDED * u) * summed
+            share = share + kernels.recall_error(precision, stored)
         first = self.kernels.p if self.kernels.rpe is LIN else np.zeros_like(self.kernels.p)
         precision.expect(
             np.array([above((x - arb(float(p))).exp()) for x, p in zip(largest, first, strict=True)])
@@ -277,7 +278,7 @@ def _query_and_key(score: AbstractScore) -> tuple[np.ndarray, np.ndarray | None]
     raise BadInput(f"no certificate follows attention {score.name!r} without normalisation")
 
 
-def _slopes(heads: Head) -> SumKernels:
+def _slopes(heads: Head, paths: Mapping[str, int]) -> SumKernels:
     if heads.past.stride != 1:
         raise BadInput("certificates of lin and log heads need stride 1")
     p, least = np.asarray(heads.encoding.slope(), dtype=float), heads.encoding.least_slope
@@ -286,4 +287,4 @@ def _slopes(heads: Head) -> SumKernels:
         raise BadInput(
             f"a slope of {number(float(p.min()), 6)}; the sum over the past converges above {literal(least)}"
         )
-    return SumKernels(LIN if heads.encoding.name == "lin" else LOG, p)
+    return SumKernels(LIN if heads.encoding.name == "lin" else LOG, p, paths=paths)

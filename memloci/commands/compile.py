@@ -39,11 +39,13 @@ def compile(
     import jax.random as jr
 
     from memloci import pipeline
+    from memloci.core.files import require_writable
     from memloci.tasks.load import load_task
     from memloci.views import plan_tables
 
     record = load_task(task)
     record.to_dict()  # a task that cannot be written is refused before the work, not after
+    require_writable(out)
     with progress_bar() as progress:
         planning = lambda text, done: progress(text, 0.8 * done)
         plans = pipeline.plan(

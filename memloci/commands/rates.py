@@ -49,13 +49,15 @@ def rates(
     as_json: Json = False,
 ) -> None:
     """Error against one size: the paper's slope, what is proved, what is compiled, what is trained."""
-    from memloci.core.files import replace_together
+    from memloci.core.files import replace_together, require_writable
     from memloci.study.rates import rates as find_rates
 
     try:
         chosen = None if values is None else [int(value) for value in values.split(",")]
     except ValueError:
         raise BadInput(f"--values: needs whole numbers with commas between, found {values!r}") from None
+    if out is not None:
+        require_writable(out)
     with progress_of_store(store) as progress:
         finding = find_rates(
             task,

@@ -65,9 +65,11 @@ def study(
             print_view(study_tables.claims_table(claims))
         return
     from memloci import pipeline
+    from memloci.core.files import require_writable
     from memloci.study.run import STORE
     from memloci.study.run import study as run_study
 
+    require_writable(out)
     with progress_of_store(store or out / STORE) as progress:
         findings = run_study(
             names or [],

@@ -42,6 +42,7 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """A grid of trainings; started again it goes on, and nothing is trained twice."""
+    from memloci.core.files import require_writable
     from memloci.sweeps import start
     from memloci.sweeps.grid import read_sweep
     from memloci.views import run_tables
@@ -54,12 +55,13 @@ def sweep(
         else:
             print_view(run_tables.forecast_text(found))
         return
+    page = report or store.with_name(f"{asked.name}.html")
+    require_writable(page.parent)
     with progress_of_store(store) as progress:
         options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
         runs = start.sweep(asked, store=store, progress=progress, **options)
     from memloci import pipeline
 
-    page = report or store.with_name(f"{asked.name}.html")
     pipeline.write_sweep(asked.name, runs, page)
     if as_json:
         impossible = [each.to_dict() for each in asked.impossible]

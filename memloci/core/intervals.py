@@ -268,25 +268,35 @@ def _ceil(x: Values) -> Values:
 
 
 def power(x: Interval, y: Interval) -> Interval:
-    """x^n for a whole number n; else exp(y log x), of a base that is not negative."""
+    """x^n for a whole number n; else exp(y log x), of what of the base is not negative; 0 is the limit of small bases.
+
+    y log x is monotone in x and in y, so its extremes lie at corners, where log 0 is minus infinity: a base that may be
+    arbitrarily small has a power that may be arbitrarily large where y may be negative.
+    """
     if is_whole(y) and abs(y.lo) <= 1024:
         return integer_power(x, int(y.lo))
-    if single(x) and single(y) and all(map(math.isfinite, (*x, *y))):  # monotone in x and in y
-        corners = [by_arb("__pow__", a, b) if a > 0 else (0.0, 0.0) for a in x for b in y]
+    if single(x) and single(y) and all(map(math.isfinite, (*x, *y))):
+        corners = [by_arb("__pow__", a, b) if a > 0 else _power_of_zero(b) for a in x for b in y]
         return Interval(max(min(lo for lo, _ in corners), 0.0), max(hi for _, hi in corners))
-    raw = exp(mul(y, log(_positive(x))))
+    raw = exp(mul(y, _log_of_base(x)))
     return Interval(_pick(x.lo > 0, raw.lo, 0.0), raw.hi)
+
+
+def _power_of_zero(y: float) -> Ends:
+    """The limits of x^y for small x."""
+    return (0.0, 0.0) if y > 0 else (0.0, 1.0) if y == 0 else (INF, INF)
+
+
+def _log_of_base(x: Interval) -> Interval:
+    """log of what of x is not negative."""
+    lo, hi = _pick(x.lo > 0, x.lo, 1.0), _pick(x.hi > 0, x.hi, 1.0)
+    found = Interval(log_at(lo)[0], log_at(hi)[1])
+    return Interval(_pick(x.lo > 0, found.lo, -INF), _pick(x.hi > 0, found.hi, -INF))
 
 
 def is_whole(x: Interval) -> bool:
     """The interval is one whole number, the same in every box."""
     return single(x) and bool(x.is_point) and float(x.lo).is_integer()
-
-
-def _positive(x: Interval) -> Interval:
-    """x itself where it is positive; elsewhere some positive interval with the same upper end, if that is positive."""
-    lo = _pick(x.lo > 0, x.lo, 1e-300)
-    return Interval(lo, _max(x.hi, lo))
 
 
 def integer_power(x: Interval, n: int) -> Interval:

@@ -3,6 +3,7 @@
 number(x)       three digits; a proved bound is rounded to the side on which it stays proved
 literal(x)      a number as somebody typed it, to the last digit
 decimals(x, n)  n digits behind the point, for times, percentages and coordinates
+to_digits(x, n) not a text: the number that n digits say
 """
 
 import math
@@ -27,6 +28,11 @@ def number(x: float, digits: int = DIGITS) -> str:
     mantissa, exponent = f"{short:.{digits - 1}e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
     return f"{mantissa}e{int(exponent)}"
+
+
+def to_digits(x: float, digits: int) -> float:
+    """x, rounded to so many significant digits."""
+    return float(rounded(x, digits, ROUND_HALF_EVEN))
 
 
 def lower_number(x: float) -> str:

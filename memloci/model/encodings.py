@@ -78,6 +78,9 @@ class AbstractEncoding(eqx.Module):
         raise NotImplementedError(f"{self.name} adds nothing to the embedding")
 
 
+STEEP = 1.0  # slopes from which 1 - e^-p loses less than the library's expm1 may
+
+
 class Lin(AbstractEncoding):
     name = "lin"
     sees_lag = True
@@ -97,9 +100,11 @@ class Lin(AbstractEncoding):
         return -z.astype(dtype)
 
     def infinite_sum(self, stride: int) -> Scalar:
-        """sum_{j>=1} e^{-pk(j-1)} = 1 / (1 - e^{-pk})."""
+        """sum_{j>=1} e^{-pk(j-1)} = 1 / (1 - e^{-pk}); for steep heads a plain difference, which is exactly 1 once e^{-pk} is
+        below half a unit of roundoff, whatever the library's exp does in its last bits."""
         assert self.p is not None
-        return 1 / -jnp.expm1(-self.p * stride)
+        steep = self.p * stride
+        return 1 / jnp.where(steep < STEEP, -jnp.expm1(-steep), 1 - jnp.exp(-steep))
 
 
 class Log(AbstractEncoding):
@@ -251,6 +256,11 @@ class Learned(AbstractEncoding):
 ENCODINGS: dict[str, type[AbstractEncoding]] = {
     encoding.name: encoding for encoding in (Lin, Log, T5, Rope, Sin, Learned, Unplaced)
 }
+
+
+def silent_with_dot(encoding: AbstractEncoding) -> bool:
+    """Whether the position part is surely 0 in a head with queries and keys; a derived class may have another."""
+    return type(encoding) in (Rope, Unplaced)
 
 
 @lru_cache

@@ -3,14 +3,14 @@
 Loading trusts neither file. The architecture is read and checked first; it says which tensors must be
 there, of which shape, hence how large the file may be; only then are weights read. Nothing is executed.
 
-Saving is all or nothing (`files.py`). Should a power cut fall between the two files, the `id` in both of
-them tells that they do not belong together.
+Saving is all or nothing (core/files.py). Both files carry one `id`, a checksum of the record and of every number: it
+tells files that do not belong together, and files that were changed or damaged since they were saved.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +23,9 @@ import safetensors.numpy
 
 from memloci import __version__
 from memloci.core.errors import BadInput
-from memloci.core.files import read_bytes, replace_together
+from memloci.core.files import parse_json, read_bytes, reading, replace_together
 from memloci.core.specs import shorten
+from memloci.core.tensors import pack, unpack
 from memloci.model.architecture import Architecture
 from memloci.model.transformer import Transformer, require_precision
 from memloci.tasks.load import task_from_dict
@@ -49,13 +50,14 @@ def save(
     task: Task | dict[str, Any] | None = None,
     extra: Mapping[str, Any] | None = None,
     beside: Mapping[str, bytes] | None = None,
+    remove: Iterable[str] = (),
 ) -> None:
-    """Write both files into `directory`, which is made if need be, and the files `beside` with them.
+    """Write both files into `directory`, which is made if need be, and the files `beside` with them; delete `remove`.
 
     `task` is a task or what its file says; `extra` is anything else worth keeping, in JSON.
     """
     model.check()
-    tensors = {name: np.asarray(leaf) for name, leaf in named_leaves(model)}
+    tensors = _tensors(model)
     record = {
         "format": FORMAT,
         "version": __version__,
@@ -66,21 +68,32 @@ def save(
         "extra": dict(extra or {}),
     }
     try:
-        text = json.dumps(record, allow_nan=False)
+        record["id"] = _checksum(record, tensors)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"the task or the extra data cannot be written as JSON: {error}") from None
+    weights = safetensors.numpy.save(tensors, metadata={"id": record["id"]})
+    text = json.dumps(record, allow_nan=False, indent=1) + "\n"
+    replace_together(
+        Path(directory), {WEIGHTS: weights, RECORD: text.encode(), **(beside or {})}, remove=remove
+    )
+
+
+def _checksum(record: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    """Of all that is in both files; the same before they are written and after they are read."""
+    text = json.dumps({key: value for key, value in record.items() if key != "id"}, allow_nan=False)
     digest = hashlib.sha256(text.encode())
     for name, tensor in tensors.items():
         digest.update(name.encode() + tensor.tobytes())
-    record["id"] = digest.hexdigest()[:16]
-    weights = safetensors.numpy.save(tensors, metadata={"id": record["id"]})
-    text = json.dumps(record, allow_nan=False, indent=1) + "\n"
-    replace_together(Path(directory), {WEIGHTS: weights, RECORD: text.encode(), **(beside or {})})
+    return digest.hexdigest()[:16]
+
+
+def _tensors(model: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(leaf) for name, leaf in named_leaves(model)}
 
 
 def weights_bytes(model: Transformer) -> bytes:
     """All arrays of a model, as the content of a safetensors file."""
-    return safetensors.numpy.save({name: np.asarray(leaf) for name, leaf in named_leaves(model)})
+    return pack(_tensors(model))
 
 
 def from_weights(architecture: Architecture, channels: int, outputs: int, data: bytes) -> Transformer:
@@ -93,22 +106,43 @@ def from_weights(architecture: Architecture, channels: int, outputs: int, data: 
 def load(directory: str | os.PathLike[str]) -> tuple[Transformer, Task | None]:
     """The model and its task, as saved."""
     stored = read(directory)
+    return stored.model, task_of(stored, directory)
+
+
+def task_of(stored: Stored, directory: str | os.PathLike[str]) -> Task | None:
     try:
-        return stored.model, None if stored.task is None else task_from_dict(stored.task)
+        return None if stored.task is None else task_from_dict(stored.task)
     except BadInput as error:
         raise error.within(f"{directory}: {RECORD}: task") from None
 
 
-def read(directory: str | os.PathLike[str]) -> Stored:
-    """Everything `save` was given. Whatever is wrong with the files raises `BadInput`."""
-    directory = Path(directory)
+def read(directory: str | os.PathLike[str], *, changed: bool = False) -> Stored:
+    """Everything `save` was given. Whatever is wrong with the files raises `BadInput`.
+
+    `changed`: also if a file was changed since; `unchanged` tells.
+    """
+    stored, intact = _open(Path(directory))
+    if not intact and not changed:
+        raise BadInput(
+            f"{directory}: the files were damaged or changed since they were saved (the checksum differs); save again"
+        )
+    return stored
+
+
+def unchanged(directory: str | os.PathLike[str]) -> bool:
+    """Whether record and weights are those that were saved; True of files that carry no checksum."""
+    return _open(Path(directory))[1]
+
+
+def _open(directory: Path) -> tuple[Stored, bool]:
     try:
-        return _read(directory)
+        with reading(directory):
+            return _read(directory)
     except BadInput as error:
         raise error.within(str(directory)) from None
 
 
-def _read(directory: Path) -> Stored:
+def _read(directory: Path) -> tuple[Stored, bool]:
     try:
         record = _parse_record(read_bytes(directory / RECORD, MAX_RECORD))
         architecture = _architecture(record["architecture"])
@@ -119,9 +153,12 @@ def _read(directory: Path) -> Stored:
         tensors, weights_id = _parse_weights(directory / WEIGHTS, dict(named_leaves(skeleton)))
     except BadInput as error:
         raise error.within(WEIGHTS) from None
-    if weights_id is not None and record.get("id") is not None and weights_id != record["id"]:
+    marked = weights_id is not None and record.get("id") is not None
+    if marked and weights_id != record["id"]:
         raise BadInput(f"{WEIGHTS} and {RECORD} are from different models; save again")
-    return Stored(_filled(skeleton, tensors), record.get("task"), record.get("extra") or {})
+    in_order = {name: tensors[name] for name, _ in named_leaves(skeleton)}
+    stored = Stored(_filled(skeleton, tensors), record.get("task"), record.get("extra") or {})
+    return stored, not marked or record["id"] == _checksum(record, in_order)
 
 
 def _filled(skeleton: Any, tensors: dict[str, np.ndarray]) -> Transformer:
@@ -138,10 +175,7 @@ def named_leaves(model: Any) -> list[tuple[str, Any]]:
 
 
 def _parse_record(data: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(data.decode(), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise BadInput("not JSON") from None
+    record = parse_json(data)
     if not isinstance(record, dict) or "format" not in record:
         raise BadInput("not a model's record: it has no key 'format'")
     if type(record["format"]) is not int or record["format"] != FORMAT:
@@ -153,14 +187,13 @@ def _parse_record(data: bytes) -> dict[str, Any]:
     for key in ("channels", "outputs"):
         if type(record[key]) is not int:
             raise BadInput(f"{key} must be a whole number, found {shorten(record[key])}")
+    for key in ("version", "id"):
+        if not isinstance(record.get(key, ""), str):
+            raise BadInput(f"{key} must be text, found {shorten(record[key])}")
     for key in ("task", "extra"):
         if not isinstance(record.get(key), dict | None):
             raise BadInput(f"{key} must be an object, found {shorten(record[key])}")
     return record
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _architecture(fields: Any) -> Architecture:
@@ -187,12 +220,7 @@ def _parse_weights(path: Path, expected: dict[str, Any]) -> tuple[dict[str, np.n
 
 
 def _parse_tensors(data: bytes, expected: dict[str, Any]) -> tuple[dict[str, np.ndarray], str | None]:
-    try:
-        tensors = safetensors.numpy.load(data)
-    except Exception as error:  # the parser's own errors are of many types, some of them undocumented
-        raise BadInput(f"not a whole safetensors file: {shorten(str(error))}") from None
-    start = int.from_bytes(data[:8], "little")  # the parser has checked this header
-    metadata = json.loads(data[8 : 8 + start]).get("__metadata__") or {}
+    tensors, metadata = unpack(data)
     if missing := sorted(expected.keys() - tensors.keys()):
         raise BadInput(f"tensor {missing[0]} is missing")
     if unknown := sorted(tensors.keys() - expected.keys()):

@@ -30,15 +30,17 @@ def zeta(p: Scalar) -> Scalar:
 
 
 def hurwitz(p: Scalar, a: Scalar) -> Scalar:
-    """zeta(p, a) = sum_{j>=0} (a + j)^-p for p > 1, a >= 1."""
+    """zeta(p, a) = sum_{j>=0} (a + j)^-p for p > 1, a >= 1; inside in float32 at least, for float16 overflows."""
+    if jnp.finfo(p.dtype).bits < 32:
+        return hurwitz(p.astype(jnp.float32), a.astype(jnp.float32)).astype(p.dtype)
     u = a + N
-    tail = u / (p - 1) + 0.5
     s = jnp.minimum(p, STEEP * u)
-    rising = s / u  # p (p+1) ... (p+2i-2) / u^(2i-1)
-    for i, c in enumerate(COEFFICIENTS, start=1):
-        tail = tail + c * rising
-        rising = rising * ((s + (2 * i - 1)) / u) * ((s + 2 * i) / u)
-    total = tail * u**-p
+    # Nested, so that no compiler can multiply p (p+1) ... (p+14) before it divides: in float32 that overflows.
+    corrections = jnp.zeros_like(p)
+    for i in reversed(range(1, len(COEFFICIENTS) + 1)):
+        step = s / u if i == 1 else ((s + (2 * i - 3)) / u) * ((s + (2 * i - 2)) / u)
+        corrections = step * (COEFFICIENTS[i - 1] + corrections)
+    total = (u / (p - 1) + 0.5 + corrections) * u**-p
     for j in reversed(range(N)):  # the smallest terms first
         total = total + (a + j) ** -p
     return total

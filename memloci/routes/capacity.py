@@ -35,6 +35,7 @@ from memloci.tasks.names import channel_of, memory_of
 from memloci.tasks.task import Task
 
 FACTORISING = ("dpf", "tmx")  # the query's part of the logit does not depend on s
+EXPONENTIAL = ("softmax", "infinite", "none")  # a sum of logits becomes a product of weights
 MOST_PASTS = 256  # symbols of the past that are tried, for nested lags
 
 
@@ -66,9 +67,13 @@ def capacity(task: Task) -> int:
 def state(architecture: Architecture) -> int | None:
     """n = L H d_v, the numbers that reach a position from its past; None if weights do not factorise."""
     blocks = [architecture.block(l) for l in range(architecture.layers)]
-    if not all(block.attention in FACTORISING for block in blocks):
+    if not all(_factorises(block) for block in blocks):
         return None
     return sum(block.heads * block.value_dim for block in blocks)
+
+
+def _factorises(block: Architecture) -> bool:
+    return block.attention in FACTORISING and block.normalisation in EXPONENTIAL
 
 
 def obstacle(architecture: Architecture, task: Task) -> str | None:
@@ -87,8 +92,10 @@ def exemption(architecture: Architecture, task: Task) -> str | None:
     n, N = state(architecture), capacity(task)
     if n is None:
         blocks = [architecture.block(l) for l in range(architecture.layers)]
-        other = next(block.attention for block in blocks if block.attention not in FACTORISING)
-        return f"attention {other!r} does not factorise: its weights depend on x_t and x_s"
+        other = next(block for block in blocks if not _factorises(block))
+        if other.attention not in FACTORISING:
+            return f"attention {other.attention!r} does not factorise: its weights depend on x_t and x_s"
+        return f"weights under normalisation {other.normalisation!r} are not known to factorise"
     if N == 0:
         return f"no real number of the past can be asked for in this {task.kind} task"
     if n >= N:

@@ -14,7 +14,7 @@ from typing import Any
 
 from memloci import __version__
 from memloci.core.errors import BadInput
-from memloci.core.files import replace_together
+from memloci.core.files import parse_json, replace_together
 from memloci.study import finding_cache
 from memloci.study.claim import Finding, finding_from_dict, place
 from memloci.study.claims import CLAIMS
@@ -67,7 +67,7 @@ def write_readme(readme: Path, records: Sequence[Mapping[str, Any]], table: str)
 def _records(readme: Path) -> list[dict[str, Any]]:
     path = readme.parent / DOCS / VERDICTS
     try:
-        return [finding_from_dict(record).to_dict() for record in json.loads(path.read_bytes())]
+        return [finding_from_dict(record).to_dict() for record in parse_json(path.read_bytes())]
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError) as error:

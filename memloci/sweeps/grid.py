@@ -20,7 +20,7 @@ from typing import Any
 
 from memloci.core.errors import BadInput
 from memloci.core.files import read_bytes
-from memloci.core.numbers import number
+from memloci.core.numbers import literal, to_digits
 from memloci.core.specs import shorten
 from memloci.model.architecture import Architecture
 from memloci.tasks.gallery import GALLERY
@@ -29,6 +29,8 @@ from memloci.tasks.short import fields_of
 from memloci.train.spec import DATA_KINDS, Run, Training
 
 MAX_FILE = 1 << 20  # bytes
+MAX_NAME = 200  # bytes; a file's name has at most 255, and some are added to this one
+MAX_BOUND = 1e300  # of a distribution: differences of two are still numbers
 MAX_RUNS = 100_000  # tuned: minutes to expand; more is a mistake
 KEYS = ("name", "task", "architecture", "training", "grid", "random")
 SECTIONS = {"architecture": Architecture, "training": Training}
@@ -86,8 +88,7 @@ def make_sweep(
     """The sweep that a file's content describes."""
     _refuse_unknown(data, KEYS)
     name = data.get("name", name)
-    if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= 100:
-        raise BadInput(f"name: must be a printable line of 1 to 100 characters, found {shorten(name)}")
+    check_name(name)
     base = {section: _section(data, section) for section in SECTIONS}
     grid, drawn = _grid(data.get("grid")), _random(data.get("random"))
     if both := sorted(grid.keys() & drawn.keys()):
@@ -101,6 +102,16 @@ def make_sweep(
         raise BadInput(f"{count:,} combinations; a sweep has at most {MAX_RUNS:,}")
     ask(count)
     return _expand(name, base, tasks, _combinations(grid, drawn))
+
+
+def check_name(name: Any) -> None:
+    """The page about a sweep is a file of its name, written when all is trained: refused now, not then."""
+    if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= 100:
+        raise BadInput(f"name: must be a printable line of 1 to 100 characters, found {shorten(name)}")
+    if "/" in name or name.startswith("."):
+        raise BadInput(f"name: names a file too, so it has no / and no dot in front, found {shorten(name)}")
+    if len(name.encode()) > MAX_NAME:
+        raise BadInput(f"name: names a file too, so it has at most {MAX_NAME} bytes, found {len(name.encode())}")
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: Any) -> None:
@@ -161,7 +172,7 @@ def _random(table: Any) -> Choices:
     rest = dict(_unquoted(_table(table, "random")))
     samples, seed = rest.pop("samples", None), rest.pop("seed", 0)
     if type(samples) is not int or not 1 <= samples <= MAX_RUNS:
-        raise BadInput(f"random: samples: must be a whole number from 1 to {MAX_RUNS:,}, found {samples!r}")
+        raise BadInput(f"random: samples: must be a whole number from 1 to {MAX_RUNS:,}, found {shorten(samples)}")
     if type(seed) is not int or seed < 0:
         raise BadInput(f"random: seed: must be a whole number, 0 or more, found {shorten(seed)}")
     if not rest:
@@ -194,21 +205,23 @@ def _distribution(described: Any, place: str) -> Callable[[random.Random], Any]:
 def _interval(low: Any, high: Any, scale: Any) -> Callable[[random.Random], Any]:
     """Uniform between the ends, or their logarithms; whole numbers when both ends are."""
     for end in (low, high):
-        if type(end) not in (int, float) or not math.isfinite(end):
+        if type(end) not in (int, float) or end in (math.inf, -math.inf) or end != end:
             raise BadInput(f"low and high must be numbers, found {shorten(end)}")
+        if abs(end) > MAX_BOUND:
+            raise BadInput(f"low and high must lie within +-{literal(MAX_BOUND)}, found {shorten(end)}")
     if not low < high:
-        raise BadInput(f"low must be below high, found {low} and {high}")
+        raise BadInput(f"low must be below high, found {shorten(low)} and {shorten(high)}")
     if scale not in ("linear", "log"):
         raise BadInput(f'scale: must be "linear" or "log", found {shorten(scale)}')
     if scale == "log" and low <= 0:
-        raise BadInput(f'low must be above 0 where scale = "log", found {low}')
+        raise BadInput(f'low must be above 0 where scale = "log", found {shorten(low)}')
     there, back = (math.log, math.exp) if scale == "log" else (float, float)
     if type(low) is int and type(high) is int:
         # Every whole number owns the stretch from itself to the next one.
         draw = lambda source: int(back(source.uniform(there(low), there(high + 1))))
         return lambda source: min(max(draw(source), low), high)
     # Six digits are as random as seventeen, and can be read.
-    return lambda source: float(f"{number(back(source.uniform(there(low), there(high))), 6)}")
+    return lambda source: to_digits(back(source.uniform(there(low), there(high))), 6)
 
 
 # Expansion.

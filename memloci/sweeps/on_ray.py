@@ -59,8 +59,9 @@ def run(
 
 def _import_ray(address: str | None) -> Any:
     if address is None:
-        # It listens on all of the machine's addresses: nobody comes in without the token. Ray would make one
-        # too, and leave it in a file that others may read.
+        # It listens to this machine alone, unless this variable of Ray's is set to 1, which also works on Linux; and
+        # nobody comes in without the token. Ray would make one too, and leave it in a file that others may read.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -208,6 +209,9 @@ class Mail:
     def fail(self, owner: str, keys: Sequence[str], error: str) -> None:
         self.queue.put(_message("fail", keys=list(keys), error=error))
 
+    def note(self, owner: str, keys: Sequence[str], text: str) -> None:
+        self.queue.put(_message("note", keys=list(keys), text=text))
+
 
 def _message(what: str, blobs: Sequence[bytes] = (), **details: Any) -> Message:
     return json.dumps([what, details]), list(blobs)
@@ -248,7 +252,9 @@ class Fleet:
 
     def __init__(self, job: Job, store: Store, ray: Any, workers: int | None = None):
         self.job, self.store, self.ray, self.workers = job, store, ray, workers
-        self.task = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(make_task())
+        # A process grows with every program that it compiles: after so many tasks Ray starts another.
+        options = {"num_cpus": 1, "max_retries": 0, "max_calls": job.programs, "num_returns": "streaming"}
+        self.task = ray.remote(**options)(make_task())
         self.flights: dict[str, Flight] = {}
         self.beaten = time.monotonic()
 
@@ -339,6 +345,8 @@ class Fleet:
                 self.store.finish(owner, results, details["cost"])
             case "fail":
                 self.store.fail(owner, details["keys"], details["error"])
+            case "note":
+                self.store.note(owner, details["keys"], details["text"])
             case "refuse":
                 raise BadInput(details["why"])
 

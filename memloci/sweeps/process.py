@@ -5,6 +5,7 @@ A process is named by host, number and birth: numbers are used again, after a re
 
 import ctypes
 import os
+import resource
 import signal
 import socket
 import sys
@@ -58,6 +59,15 @@ def _birth(pid: int) -> str | None:
         return None
     state, ticks = fields[0], fields[19]
     return None if state in "ZX" else f"{boot} {ticks}"
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now; the most that it ever had, where the system tells nothing else."""
+    try:
+        return int((PROC / "self" / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
 
 
 def end_with_parent() -> None:

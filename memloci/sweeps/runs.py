@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from memloci.core.errors import BadInput
-from memloci.core.files import replace_together
+from memloci.core.files import parse_json, replace_together
 from memloci.core.specs import shorten
 from memloci.sweeps.store import Store
 
@@ -192,6 +192,7 @@ def _flat(row: Row, sweeps: set[str]) -> Row:
     record = row["record"] or {}
     status = record.get("status", row["status"]) if row["status"] == "done" else row["status"]
     about = {"key": row["key"], "status": status, "sweeps": sorted(sweeps), "error": row["error"]}
+    about |= {"note": row["note"]} if row["note"] else {}
     return {**about, **dict(_leaves(row["config"])), **dict(_leaves({**record, "status": status}))}
 
 
@@ -206,8 +207,8 @@ def _leaves(table: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _value(text: str) -> Any:
     """What a user types for a value: JSON, or else text."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return parse_json(text)
+    except BadInput:
         return text.strip("'")
 
 

@@ -108,7 +108,7 @@ def _estimate(
     """Seconds of one worker, and where the number comes from."""
     paces: dict[Any, list[float]] = defaultdict(list)  # seconds a token, by program and by size
     for row in rows:
-        if row["cost"] is not None and row["record"].get("steps"):
+        if row["cost"] is not None and (row["record"] or {}).get("steps"):
             pace = row["cost"] / (row["record"]["steps"] * _tokens(row["config"]["training"]))
             paces[row["program"]].append(pace)
             paces[_size(row["config"])].append(pace)

@@ -9,63 +9,37 @@ A NaN is a result like any other: such a run is done, and its record says that i
 """
 
 import hashlib
-import json
 import math
-import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from memloci.core.errors import BadInput
 from memloci.core.numbers import decimals
+from memloci.sweeps.database import (
+    LEASE,
+    VERSION,
+    Damaged,
+    Database,
+    StoreTrouble,
+    checksum,
+    read_object,
+    require_intact,
+    to_json,
+)
 from memloci.sweeps.process import Process
 from memloci.train.spec import Run
 
-APPLICATION = 0x6D656D6C  # "meml": what tells a store from other SQLite files
-VERSION = 1
-BUSY = 60.0  # seconds to wait for others' transactions, which take milliseconds
-LEASE = 180.0  # seconds without a sign of life; more than BUSY, or a crowd would look dead
 MOST_DEATHS = 5  # in a row, with no checkpoint in between
 ALONE = 2  # deaths after which a run is tried without others, which may be innocent
 
-SCHEMA = """
-CREATE TABLE runs (
-    key TEXT PRIMARY KEY,
-    program TEXT NOT NULL,
-    config TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('waiting', 'running', 'done', 'failed')),
-    owner TEXT,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    deaths INTEGER NOT NULL DEFAULT 0,
-    created REAL NOT NULL,
-    started REAL,
-    finished REAL,
-    cost REAL,
-    error TEXT,
-    record TEXT,
-    history TEXT,
-    weights BLOB
-);
-CREATE INDEX queue ON runs (status, program, key, deaths, owner);
-CREATE TABLE owners (
-    name TEXT PRIMARY KEY, host TEXT, pid INTEGER, birth TEXT, seen REAL NOT NULL, part REAL NOT NULL
-);
-CREATE TABLE sweeps (id TEXT PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL);
-CREATE TABLE sweep_runs (sweep TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (sweep, key)) WITHOUT ROWID;
-CREATE INDEX sweeps_by_run ON sweep_runs (key);
-CREATE TABLE checkpoints (key TEXT PRIMARY KEY, step INTEGER NOT NULL, state BLOB NOT NULL)
-"""
-
 # The index alone answers what drivers ask ten times a second; rows are a hundred times longer.
 OF_SWEEP = "FROM runs r INDEXED BY queue JOIN sweep_runs s ON s.key = r.key WHERE s.sweep = ?"
-COLUMNS = "key program config status attempts deaths created started finished cost error record".split()
-
-
-class StoreTrouble(BadInput):
-    """The file cannot be read or written, or is no store; nothing that was recorded is lost."""
+COLUMNS = "key program config status attempts deaths created started finished cost error record note".split()
+STATUSES = ("waiting", "running", "done", "failed")
+AGAIN = "`memloci sweep` trains it anew"
 
 
 class Outcome(Protocol):
@@ -121,20 +95,12 @@ class Counts:
         return self.waiting + self.running
 
 
-class Store:
-    """A connection to the store; one for each thread."""
+class Store(Database):
+    """The queue and its results, in one connection; one for each thread."""
 
     def __init__(self, path: str | Path, *, create: bool = True):
-        self.path = Path(path)
-        if not create and not self.path.exists():
-            raise StoreTrouble(f"{path}: no such store; `memloci sweep` makes one")
-        with self._told():
-            self.db = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)
-        try:
-            self._check()
-        except BaseException:
-            self.db.close()
-            raise
+        super().__init__(path, create=create)
+        self._heard: dict[tuple[str, int], float] = {}  # when each owner's count of beats was first seen
 
     def __enter__(self) -> "Store":
         return self
@@ -142,74 +108,27 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        self.db.close()
-
-    # The file.
-
-    def _check(self) -> None:
-        with self._told():
-            if self._is_empty():
-                self.db.execute("PRAGMA journal_mode = WAL")
-                with self._writing():
-                    if self._is_empty():  # nobody was quicker
-                        self._make()
-            self.db.execute("PRAGMA synchronous = FULL")
-            if self._number("application_id") != APPLICATION:
-                raise StoreTrouble(f"{self.path}: an SQLite file, but no store of runs")
-            if (version := self._number("user_version")) > VERSION:
-                raise StoreTrouble(
-                    f"{self.path}: written by a newer memloci (store version {version}, this one knows {VERSION}); "
-                    "update memloci, or choose another --store"
-                )
-
-    def _is_empty(self) -> bool:
-        return not self._number("application_id") and not self._one("SELECT count(*) FROM sqlite_master")
-
-    def _make(self) -> None:
-        for statement in SCHEMA.split(";"):
-            self.db.execute(statement)
-        self.db.execute(f"PRAGMA application_id = {APPLICATION}")
-        self.db.execute(f"PRAGMA user_version = {VERSION}")
-
-    def _number(self, pragma: str) -> int:
-        return self._one(f"PRAGMA {pragma}")
-
-    def _one(self, query: str, *values: Any) -> Any:
-        return self.db.execute(query, values).fetchone()[0]
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What SQLite cannot do is said in one line; nothing half-written stays."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StoreTrouble(f"{self.path}: {_reason(error)}") from error
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._told():
-            self.db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self.db.execute("COMMIT")
-            finally:
-                if self.db.in_transaction:
-                    self.db.execute("ROLLBACK")
-
     # The queue.
 
     def enqueue(self, name: str, runs: Sequence[Run]) -> str:
-        """Add what is not there yet, put what failed back into the queue, and name the sweep's runs."""
-        sweep = _digest([name, sorted(run.key for run in runs)])
+        """Add what is not there yet, put what failed or was damaged back into the queue, and name the sweep's runs."""
+        sweep = hashlib.sha256(to_json([name, sorted(run.key for run in runs)]).encode()).hexdigest()[:32]
         now = time.time()
-        rows = [(run.key, run.program, _json(run.to_dict()), now) for run in runs]
+        configs = [(run.key, run.program, to_json(run.to_dict())) for run in runs]
+        rows = [(key, program, config, checksum(config), now) for key, program, config in configs]
+        damaged = [(problem, run.key) for run in runs if (problem := self._problem(run.key)) is not None]
         with self._writing():
             self.db.execute("INSERT OR IGNORE INTO sweeps VALUES (?, ?, ?)", (sweep, name, now))
+            self.db.executemany(
+                "UPDATE runs SET status = 'failed', record = NULL, history = NULL, weights = NULL, record_sum = NULL, "
+                "history_sum = NULL, weights_sum = NULL, note = 'trained anew: ' || ? WHERE key = ? AND owner IS NULL",
+                damaged,
+            )
             # A data file may have moved since: the configuration is written anew.
             self.db.executemany(
-                "INSERT INTO runs (key, program, config, status, created) VALUES (?, ?, ?, 'waiting', ?) "
-                "ON CONFLICT (key) DO UPDATE SET config = excluded.config, status = 'waiting', error = NULL, "
+                "INSERT INTO runs (key, program, config, config_sum, status, created) "
+                "VALUES (?, ?, ?, ?, 'waiting', ?) ON CONFLICT (key) DO UPDATE SET program = excluded.program, "
+                "config = excluded.config, config_sum = excluded.config_sum, status = 'waiting', error = NULL, "
                 "deaths = iif(status = 'failed', 0, deaths) WHERE status IN ('waiting', 'failed')",
                 rows,
             )
@@ -218,52 +137,107 @@ class Store:
             )
         return sweep
 
+    def _problem(self, key: str) -> str | None:
+        """What is wrong with a stored result."""
+        with self._told():
+            names = ["status", "config", "record", "history", "weights"]
+            found = self.db.execute(
+                f"SELECT {', '.join(names)}, {self._columns([f'{name}_sum' for name in names[1:]])} "
+                "FROM runs WHERE key = ?",
+                (key,),
+            ).fetchone()
+        if found is None or found[0] in ("waiting", "running", "failed"):
+            return None
+        status, config, record, history, weights, *sums = found
+        try:
+            if status not in STATUSES:
+                raise Damaged("its status in the store was damaged")
+            for text, claimed, what in zip(
+                (config, record, history), sums, ("settings", "record", "curves"), strict=False
+            ):
+                read_object(text, claimed, what)
+            require_intact(weights, sums[3], "weights")
+        except Damaged as error:
+            return str(error)
+        return None
+
     def claim(
-        self, sweep: str, owner: str, *, most: int = 1, workers: int = 1, compiled: str | None = None
+        self,
+        sweep: str,
+        owner: str,
+        *,
+        most: int = 1,
+        workers: int = 1,
+        compiled: str | None = None,
+        others: bool = True,
     ) -> Claim | None:
         """Up to `most` waiting runs that share a program, a fair share for each of the workers; None at the end.
 
-        The program that this owner has compiled comes first, then one that nobody works on.
+        The program that this owner has compiled comes first, then, if it takes `others`, one that nobody works on.
         """
-        with self._writing():
-            waiting = (
-                "FROM sweep_runs s JOIN runs r ON r.key = s.key WHERE s.sweep = ? AND r.status = 'waiting'"
-            )
-            left = self._one(f"SELECT count(*) {waiting}", sweep)
-            if not left:
-                return None
-            (program,) = self.db.execute(
-                f"SELECT program {waiting} GROUP BY program ORDER BY program IS ? DESC, "
-                "EXISTS (SELECT 1 FROM runs b WHERE b.status = 'running' AND b.program = r.program), "
-                "count(*) DESC, program LIMIT 1",
-                (sweep, compiled),
-            ).fetchone()
-            found = self.db.execute(
-                f"SELECT r.key, deaths {waiting} AND program = ? ORDER BY deaths >= {ALONE}, r.rowid LIMIT ?",
-                (sweep, program, min(most, math.ceil(left / workers))),
-            ).fetchall()
-            keys = [key for key, deaths in found if deaths < ALONE] or [found[0][0]]
-            configs = {key: self._take(key, owner) for key in keys}
-            states = {key: state for key in keys if (state := self._state(key)) is not None}
-            self._sign(owner)
+        configs: dict[str, dict[str, Any]] = {}
+        while not configs:
+            with self._writing():
+                waiting = (
+                    "FROM sweep_runs s JOIN runs r ON r.key = s.key WHERE s.sweep = ? AND r.status = 'waiting' "
+                    f"AND {'1' if others else 'r.program IS ?'}"
+                )
+                asked = (sweep,) if others else (sweep, compiled)
+                left = self._one(f"SELECT count(*) {waiting}", *asked)
+                if not left:
+                    return None
+                (program,) = self.db.execute(
+                    f"SELECT program {waiting} GROUP BY program ORDER BY program IS ? DESC, "
+                    "EXISTS (SELECT 1 FROM runs b WHERE b.status = 'running' AND b.program = r.program), "
+                    "count(*) DESC, program LIMIT 1",
+                    (*asked, compiled),
+                ).fetchone()
+                found = self.db.execute(
+                    f"SELECT r.key, deaths {waiting} AND program = ? ORDER BY deaths >= {ALONE}, r.rowid LIMIT ?",
+                    (*asked, program, min(most, math.ceil(left / workers))),
+                ).fetchall()
+                keys = [key for key, deaths in found if deaths < ALONE] or [found[0][0]]
+                for key in keys:
+                    if (config := self._take(key, owner)) is not None:
+                        configs[key] = config
+                states = {key: state for key in configs if (state := self._state(key)) is not None}
+                self._sign(owner)
         return Claim(program, configs, states)
 
-    def _take(self, key: str, owner: str) -> dict[str, Any]:
+    def _take(self, key: str, owner: str) -> dict[str, Any] | None:
+        """The settings of a run that is now owned; if they are damaged the run fails, and this is None."""
         taken = self.db.execute(
             "UPDATE runs SET status = 'running', owner = ?, attempts = attempts + 1, started = ? "
-            "WHERE key = ? AND status = 'waiting' RETURNING config",
+            "WHERE key = ? AND status = 'waiting' RETURNING config, config_sum",
             (owner, time.time(), key),
         ).fetchone()
-        return json.loads(taken[0])
+        try:
+            return read_object(*taken, "settings")
+        except Damaged as error:
+            self._end(owner, key, "failed", "error = ?", (f"{error}; {AGAIN}",))
+            return None
 
     def _state(self, key: str) -> bytes | None:
-        found = self.db.execute("SELECT state FROM checkpoints WHERE key = ?", (key,)).fetchone()
-        return found and found[0]
+        """The checkpoint of a run; one that is damaged is deleted, and the run told to start anew."""
+        query = "SELECT state, state_sum FROM checkpoints WHERE key = ?"
+        if (found := self.db.execute(query, (key,)).fetchone()) is None:
+            return None
+        try:
+            return require_intact(*found, "checkpoint")
+        except Damaged as error:
+            self.db.execute("DELETE FROM checkpoints WHERE key = ?", (key,))
+            self.db.execute(
+                "UPDATE runs SET note = ? WHERE key = ?", (f"trained from the start: {error}", key)
+            )
+            return None
 
     def _sign(self, owner: str) -> None:
         this = Process.this()
-        values = owner, this.host, this.pid, this.birth, time.time()
-        self.db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, 0.0)", values)
+        self.db.execute(
+            "INSERT INTO owners VALUES (?, ?, ?, ?, 0, 0.0) ON CONFLICT (name) DO UPDATE SET "
+            "host = excluded.host, pid = excluded.pid, birth = excluded.birth, beats = beats + 1, part = 0.0",
+            (owner, this.host, this.pid, this.birth),
+        )
 
     def beat(self, owner: str, part: float = 0.0) -> None:
         """A sign of life, and how much of what is owned is done."""
@@ -271,11 +245,10 @@ class Store:
 
     def beat_for(self, parts: Mapping[str, float]) -> None:
         """Signs of life of many at once: a thousand of them are one write to the disk."""
-        now = time.time()
         with self._writing():
             self.db.executemany(
-                "UPDATE owners SET seen = ?, part = ? WHERE name = ?",
-                ((now, part, owner) for owner, part in parts.items()),
+                "UPDATE owners SET beats = beats + 1, part = ? WHERE name = ?",
+                ((part, owner) for owner, part in parts.items()),
             )
 
     def keep(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool:
@@ -283,8 +256,8 @@ class Store:
         with self._writing():
             owned = [key for key in states if self._owns(owner, key)]
             self.db.executemany(
-                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)",
-                ((key, step, states[key]) for key in owned),
+                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)",
+                ((key, step, states[key], checksum(states[key])) for key in owned),
             )
             self.db.executemany("UPDATE runs SET deaths = 0 WHERE key = ?", ((key,) for key in owned))
         return len(owned) == len(states)
@@ -298,9 +271,13 @@ class Store:
         recorded = 0
         with self._writing():
             for outcome in outcomes:
-                values = _json(outcome.record), _json(outcome.history), outcome.weights or None, cost
+                values = to_json(outcome.record), to_json(outcome.history), outcome.weights or None
                 recorded += self._end(
-                    owner, outcome.key, "done", "record = ?, history = ?, weights = ?, cost = ?", values
+                    owner,
+                    outcome.key,
+                    "done",
+                    "record = ?, history = ?, weights = ?, record_sum = ?, history_sum = ?, weights_sum = ?, cost = ?",
+                    (*values, *map(checksum, values), cost),
                 )
         return recorded
 
@@ -308,6 +285,13 @@ class Store:
         with self._writing():
             for key in keys:
                 self._end(owner, key, "failed", "error = ?", (error,))
+
+    def note(self, owner: str, keys: Iterable[str], text: str) -> None:
+        """What a user should know of runs that are owned, though they did not fail."""
+        with self._writing():
+            self.db.executemany(
+                "UPDATE runs SET note = ? WHERE key = ? AND owner = ?", ((text, key, owner) for key in keys)
+            )
 
     def _end(self, owner: str, key: str, status: str, columns: str, values: tuple[Any, ...]) -> int:
         ended = self.db.execute(
@@ -328,9 +312,18 @@ class Store:
             )
             self.db.execute("DELETE FROM owners WHERE name = ?", (owner,))
 
-    def take_back(self, owner: str, cause: str, most_deaths: int = MOST_DEATHS) -> int:
-        """What a dead owner had waits again, what has outlived too many owners fails; how many runs it had."""
+    def take_back(
+        self, owner: str, cause: str, most_deaths: int = MOST_DEATHS, beats: int | None = None
+    ) -> int:
+        """What a dead owner had waits again, what has outlived too many owners fails; how many runs it had.
+
+        With `beats`, only if the owner has given no further sign of life.
+        """
         with self._writing():
+            if beats is not None and not self._one(
+                "SELECT count(*) FROM owners WHERE name = ? AND beats = ?", owner, beats
+            ):
+                return 0
             taken = self.db.execute(
                 "UPDATE runs SET owner = NULL, deaths = deaths + 1, "
                 "status = iif(deaths + 1 < :most, 'waiting', 'failed'), "
@@ -344,16 +337,22 @@ class Store:
     def take_back_lost(
         self, alive: Iterable[str] = (), lease: float = LEASE, most_deaths: int = MOST_DEATHS
     ) -> None:
-        """Look for owners that have ended, or been silent too long; `alive` are known to live."""
+        """Look for owners that have ended, or been silent too long; `alive` are known to live.
+
+        Clocks of different machines differ, so none is compared: an owner is silent if its count of beats has not changed
+        for the time of the lease by the clock of who looks, who must have looked for as long.
+        """
         with self._told():
-            owners = self.db.execute("SELECT name, host, pid, birth, seen FROM owners").fetchall()
-        for name, host, pid, birth, seen in owners:
+            owners = self.db.execute("SELECT name, host, pid, birth, beats FROM owners").fetchall()
+        now = time.monotonic()
+        self._heard = {(name, beats): self._heard.get((name, beats), now) for name, _, _, _, beats in owners}
+        for name, host, pid, birth, beats in owners:
             if name in alive:
                 continue
             if Process(host, pid, birth).dead():
                 self.take_back(name, "the process ended", most_deaths)
-            elif time.time() - seen > lease:
-                self.take_back(name, f"no sign of life for {decimals(lease)} s", most_deaths)
+            elif now - self._heard[name, beats] > lease:
+                self.take_back(name, f"no sign of life for {decimals(lease)} s", most_deaths, beats)
 
     # What there is.
 
@@ -365,11 +364,14 @@ class Store:
                 "JOIN sweep_runs s ON s.key = r.key WHERE s.sweep = ?",
                 sweep,
             )
-            return Counts(**dict(found.fetchall()), part=part)
+            counted = dict(found.fetchall())
+            strange = sum(count for status, count in counted.items() if status not in STATUSES)
+            known = {status: counted.get(status, 0) for status in STATUSES}
+            return Counts(**{**known, "failed": known["failed"] + strange}, part=part)
 
     def rows(self, sweep: str | None = None) -> list[dict[str, Any]]:
         """Every run, or those of a sweep by name or id: configuration, state and result; no curves, no weights."""
-        query = f"SELECT {', '.join(COLUMNS)} FROM runs r"
+        query = f"SELECT {self._columns([*COLUMNS, 'config_sum', 'record_sum'])} FROM runs r"
         values = ()
         if sweep is not None:
             query += " WHERE key IN (SELECT key FROM sweep_runs WHERE sweep IN "
@@ -377,7 +379,7 @@ class Store:
             values = (sweep, sweep)
         with self._told():
             rows = self.db.execute(query + " ORDER BY rowid", values).fetchall()
-        return [_row(dict(zip(COLUMNS, row, strict=True))) for row in rows]
+        return [_row(dict(zip((*COLUMNS, "config_sum", "record_sum"), row, strict=True))) for row in rows]
 
     def sweeps(self) -> dict[str, set[str]]:
         """Every run's key, and the names of the sweeps that it belongs to."""
@@ -389,60 +391,62 @@ class Store:
         return members
 
     def history(self, key: str) -> dict[str, list[Any]]:
-        text = self._of(key, "history")
-        return json.loads(text) if text else {}
+        text, claimed = self._of(key, "history")
+        return self._sound(key, lambda: read_object(text, claimed, "curves")) if text else {}
 
     def weights(self, key: str) -> bytes:
         """As safetensors; empty if the run has none."""
-        return self._of(key, "weights") or b""
+        data, claimed = self._of(key, "weights")
+        return self._sound(key, lambda: require_intact(data, claimed, "weights")) or b""
 
-    def _of(self, key: str, column: str) -> Any:
+    def _of(self, key: str, column: str) -> tuple[Any, str | None]:
         with self._told():
-            found = self.db.execute(f"SELECT {column} FROM runs WHERE key = ?", (key,)).fetchone()
+            found = self.db.execute(
+                f"SELECT {column}, {self._columns([f'{column}_sum'])} FROM runs WHERE key = ?", (key,)
+            ).fetchone()
         if found is None:
             raise BadInput(f"{self.path}: no run {key}")
-        return found[0]
+        return found
+
+    def _sound(self, key: str, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except Damaged as error:
+            raise Damaged(f"{self.path}: run {key[:8]}: {error}; {AGAIN}") from None
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
-    row["config"] = json.loads(row["config"])
-    row["record"] = json.loads(row["record"]) if row["record"] else None
+    """A run as it is shown; one that is damaged has failed, and says so."""
+    sums = row.pop("config_sum"), row.pop("record_sum")
+    try:
+        row["config"] = _settings(row["config"], sums[0])
+        row["record"] = read_object(row["record"], sums[1], "record") if row["record"] is not None else None
+        if row["status"] not in STATUSES or (row["status"] == "done" and row["record"] is None):
+            raise Damaged("its status in the store was damaged")
+    except Damaged as error:
+        if not isinstance(row["config"], dict):
+            row["config"] = {"task": {}, "architecture": None, "training": {}}
+        row |= {"status": "failed", "record": None, "error": f"{error}; {AGAIN}"}
     return row
 
 
-def _reason(error: sqlite3.Error) -> str:
-    """One line for what can happen to any file; anything else is a bug and stays an exception."""
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the rest are subtleties
-        case sqlite3.SQLITE_FULL:
-            return "the disk is full; what was finished is kept, make room and start again"
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"another process has kept it locked for {decimals(BUSY)} s"
-        case sqlite3.SQLITE_NOTADB:
-            return "not a store of runs"
-        case sqlite3.SQLITE_CORRUPT:
-            return "the store is damaged; keep the file, and choose another --store"
-        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_IOERR:
-            return f"cannot be read or written: {error}"
-        case _:
-            raise error
+def _settings(text: Any, claimed: str | None) -> dict[str, Any]:
+    config = read_object(text, claimed, "settings")
+    if not isinstance(config.get("task"), dict) or not isinstance(config.get("training"), dict):
+        raise Damaged("its settings in the store are no run's")
+    if not isinstance(config.get("architecture"), dict | None):
+        raise Damaged("its architecture in the store is no architecture")
+    return config
 
 
-def _json(value: Any) -> str:
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity; a curve that diverges has gaps."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {key: _finite(v) for key, v in value.items()}
-        case list() | tuple():
-            return [_finite(v) for v in value]
-        case _:
-            return value
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(_json(value).encode()).hexdigest()[:32]
+__all__ = [
+    "LEASE",
+    "MOST_DEATHS",
+    "VERSION",
+    "Claim",
+    "Counts",
+    "Damaged",
+    "Outcome",
+    "Store",
+    "StoreTrouble",
+]

@@ -2,7 +2,8 @@
 
 Runs that share a program are claimed together, so that it is compiled once. What a run does wrong is recorded as
 its failure and the sweep goes on; only a store that cannot be written ends the worker. It ends with its driver,
-and on SIGTERM it keeps checkpoints, gives back what it has, and goes.
+and on SIGTERM it keeps checkpoints, gives back what it has, and goes. A process grows with every program that it compiles,
+so after some of them, or above a limit of memory, it ends between two runs and the driver starts another.
 """
 
 import importlib
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from memloci.core.errors import BadInput
-from memloci.sweeps.process import end_with_parent
+from memloci.sweeps.process import end_with_parent, resident
 from memloci.sweeps.store import LEASE, MOST_DEATHS, Claim, Outcome, Store, StoreTrouble
 from memloci.train.spec import Run
 
@@ -53,6 +54,7 @@ class Records(Protocol):
     def keep(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool: ...
     def finish(self, owner: str, outcomes: Sequence[Outcome], cost: float | None = None) -> int: ...
     def fail(self, owner: str, keys: Sequence[str], error: str) -> None: ...
+    def note(self, owner: str, keys: Sequence[str], text: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Job:
     checkpoint: float = 10.0  # between checkpoints
     lease: float = LEASE
     most_deaths: int = MOST_DEATHS
+    programs: int = 16  # that a process compiles before another takes over: XLA gives back no memory
+    memory: float = 3.0  # gigabytes that a process may have before another takes over, at its next program
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -93,7 +97,13 @@ class Trainer:
     def train(self, claim: Claim) -> None:
         try:
             runs = claim.runs()
-            if self._try(runs, claim.states) is None:
+            if (problem := self._try(runs, claim.states)) is None:
+                return
+            if claim.states:
+                text = f"trained from the start, as it could not go on from its checkpoint: {problem}"
+                self.records.note(self.owner, list(claim.states), text)
+            elif len(runs) == 1:
+                self.records.fail(self.owner, claim.keys, problem)
                 return
             # Together or from a checkpoint they failed: now one by one, from the start.
             for run in runs:
@@ -111,10 +121,14 @@ class Trainer:
         self.part, self.kept, start = 0.0, time.monotonic(), time.monotonic()
         try:
             outcomes = self.execute(runs, states=states, keep=self._keep)
-        except (BadInput, LeaseLost, Stopped):
+        except (StoreTrouble, LeaseLost, Stopped):
             raise
+        except BadInput as error:
+            return str(error)
         except Exception as error:  # whatever it is, the sweep goes on
             return " ".join(f"{type(error).__name__}: {error}".split())
+        if forgotten := {run.key for run in runs} - {outcome.key for outcome in outcomes}:
+            return f"the engine has no result of {len(forgotten)} of {len(runs)} runs"
         # What a resumed run costs is not known; the others share the time.
         cost = None if states else (time.monotonic() - start) / len(runs)
         self.records.finish(self.owner, outcomes, cost)
@@ -141,19 +155,25 @@ class Worker(Trainer):
         self.store = store
 
     def work(self) -> None:
-        compiled = None
+        compiled, programs = None, 0
         with self._signs_of_life():
             try:
-                while not self.stopping and (claim := self._claim(compiled)):
+                while not self.stopping and (claim := self._claim(compiled, not self._worn(programs))):
+                    programs += claim.program != compiled
                     self.train(claim)
                     compiled = claim.program
             except Stopped:
                 pass
             self.store.give_back(self.owner)
 
-    def _claim(self, compiled: str | None) -> Claim | None:
+    def _worn(self, programs: int) -> bool:
+        """Whether another process had better go on: it finishes what it has compiled, and ends between two runs."""
+        return programs >= self.job.programs or (programs > 0 and resident() > self.job.memory * 2**30)
+
+    def _claim(self, compiled: str | None, others: bool) -> Claim | None:
         job = self.job
-        return self.store.claim(job.sweep, self.owner, most=job.group, workers=job.workers, compiled=compiled)
+        share = {"most": job.group, "workers": job.workers}
+        return self.store.claim(job.sweep, self.owner, **share, compiled=compiled, others=others)
 
     @contextmanager
     def _signs_of_life(self) -> Iterator[None]:

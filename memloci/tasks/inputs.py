@@ -29,10 +29,13 @@ def _draw(channel: Channel, key: Any, length: int, dtype: Any) -> Any:
     if channel.finite:  # "int32": the same draws whether or not JAX is in its 64-bit mode
         which = jr.randint(key, (length,), 0, len(pieces), "int32")
         return jnp.array([piece.lo for piece in pieces], dtype)[which]
-    widths = jnp.array([piece.width for piece in pieces], dtype)
     which_key, where_key = jr.split(key)
-    which = jr.choice(which_key, len(pieces), (length,), p=widths / widths.sum())
-    lo, hi = (jnp.array(ends, dtype)[which] for ends in zip(*pieces, strict=True))
+    if len(pieces) == 1:  # nothing to choose; the programs that would do it take longer to compile than to run
+        lo, hi = (jnp.array(end, dtype) for end in pieces[0])
+    else:
+        widths = jnp.array([piece.width for piece in pieces], dtype)
+        which = jr.choice(which_key, len(pieces), (length,), p=widths / widths.sum())
+        lo, hi = (jnp.array(ends, dtype)[which] for ends in zip(*pieces, strict=True))
     return lo + (hi - lo) * jr.uniform(where_key, (length,), dtype)
 
 

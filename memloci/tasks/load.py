@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from memloci.core.errors import BadInput
+from memloci.core.files import read_bytes
 from memloci.core.specs import shorten
 from memloci.tasks.gallery import GALLERY
 from memloci.tasks.short import SHORT
@@ -25,14 +26,14 @@ def load_task(source: str | Path) -> Task:
             raise BadInput(
                 f"{source} has {path.stat().st_size:,} bytes; a task file has at most {MAX_FILE:,}"
             )
-        text = path.read_bytes().decode()
+        text = _content(path).decode()
     except FileNotFoundError:
         raise BadInput(
             f"{shorten(str(source))} is neither a file nor a gallery task (see `memloci tasks`)"
         ) from None
     except UnicodeDecodeError:
         raise BadInput(f"{source} is not text in UTF-8; a task file is TOML") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # a name with a zero byte, a link to itself
         if isinstance(error, BadInput):
             raise
         raise BadInput(
@@ -46,6 +47,14 @@ def load_task(source: str | Path) -> Task:
         return task_from_dict(data)
     except BadInput as error:
         raise error.within(str(source)) from None
+
+
+def _content(path: Path) -> bytes:
+    """Of a file, also behind a link; a pipe or a device could go on for ever."""
+    try:
+        return read_bytes(path.resolve(), MAX_FILE)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}; a task file is TOML") from None
 
 
 def task_from_dict(data: Any) -> Task:

@@ -105,11 +105,12 @@ def _task(fields: dict[str, Any], key: str, memories: Sequence[Memory]) -> Task:
 
 def kind_of(task: Task) -> str:
     """One word for a task's memories: a key of SHORT, or `mixed`."""
-    if all(isinstance(memory, Lag) for memory in task.memories):
+    kinds = {type(memory) for memory in task.memories}  # exactly: a derived class is another memory
+    if kinds <= {Lag}:
         return "fixed"
-    if all(isinstance(memory, Lag | Pointer) for memory in task.memories):
+    if kinds <= {Lag, Pointer}:
         return "adaptive"
-    return "essential" if all(isinstance(memory, Kernel) for memory in task.memories) else "mixed"
+    return "essential" if kinds == {Kernel} else "mixed"
 
 
 def shortened(task: Task, fields: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ Tokens of a task are independent, so a whole batch is one long draw, cut up. Of 
 import abc
 import hashlib
 import io
+import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ import numpy as np
 
 from memloci.core.errors import BadInput
 from memloci.core.files import read_bytes
+from memloci.core.limits import limit_from
+from memloci.core.numbers import literal, number
 from memloci.core.specs import shorten
 from memloci.tasks.inputs import sample
 from memloci.tasks.task import Task
@@ -30,6 +34,7 @@ from memloci.train.spec import DATA_KINDS, Run
 
 BYTES = 256  # the vocabulary of text
 MAX_FILE = 2**31
+MOST_GB = 1.0  # of arrays in memory; the user may raise it
 HELD_OUT_SEED = 0x4E1D  # any number, the same for all
 HELD_OUT_PART = 10  # a tenth
 
@@ -113,7 +118,9 @@ class Arrays(AbstractSource):
         x, y = arrays or _arrays(_checked(run), run.task["path"])
         if x.shape[1] < self.n:
             raise BadInput(f"the data has sequences of {x.shape[1]} tokens, but length is {self.n}")
-        self.x, self.y = (jnp.asarray(a[:, : self.n], self.dtype) for a in (x, y))
+        x, y = x[:, : self.n], y[:, : self.n]
+        _require_range(x, y, self.dtype, run.task.get("path") or "data")
+        self.x, self.y = (jnp.asarray(a, self.dtype) for a in (x, y))
         self.channels, self.outputs = x.shape[2], y.shape[2]
         self.kept = max(1, len(x) - max(1, min(len(x) // HELD_OUT_PART, self.training.held_out)))
 
@@ -186,13 +193,53 @@ def _checked(run: Run) -> bytes:
 
 def _arrays(content: bytes, path: Any) -> tuple[np.ndarray, np.ndarray]:
     try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            declared = [_declared(archive, f"{name}.npy") for name in ("x", "y")]
+        most = limit_from("MEMLOCI_DATA_GB", MOST_GB)
+        if sum(declared) > most * 2**30:
+            size = sum(declared) / 2**30
+            raise BadInput(
+                f"x and y take {number(size)} GB in memory, above the limit of {number(most)} GB; "
+                f"set MEMLOCI_DATA_GB={math.ceil(size)} to read them"
+            )
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("x", "y") if name in file}
+            arrays = file["x"], file["y"]
+    except BadInput as error:
+        raise error.within(str(path)) from None
     except Exception as error:  # zip, header and array errors are of many types
         raise BadInput(f"{path}: not an .npz file of arrays: {shorten(str(error))}") from None
-    if len(arrays) < 2:
-        raise BadInput(f"{path}: needs two arrays, x and y")
-    return _pair(arrays["x"], arrays["y"], path)
+    return _pair(*arrays, path)
+
+
+def _declared(archive: zipfile.ZipFile, name: str) -> int:
+    """The bytes that an array would take, from its header: a file of a megabyte can hold gigabytes of zeros."""
+    if name not in archive.namelist():
+        raise BadInput("needs two arrays, x and y")
+    info = archive.getinfo(name)
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        header = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = header(file)
+    size = math.prod(shape) * dtype.itemsize
+    if size > info.file_size:
+        raise BadInput(f"{name} declares {size:,} bytes, but {info.file_size:,} are there")
+    return max(size, info.file_size)
+
+
+def _require_range(x: np.ndarray, y: np.ndarray, dtype: Any, path: Any) -> None:
+    """Every number, and its square, must be finite in the precision that trains; else the loss is no number at once."""
+    most = math.sqrt(float(jnp.finfo(dtype).max))
+    for name, a in (("x", x), ("y", y)):
+        sizes = np.abs(a.astype("float64"))
+        if sizes.max() > most:
+            place = tuple(int(k) for k in np.unravel_index(sizes.argmax(), a.shape))
+            raise BadInput(
+                f"{path}: {name}[{', '.join(map(str, place))}] = {literal(float(a[place]))} is too large for {dtype}, "
+                f"whose squares end at {number(most)}; scale the data"
+                + ("" if dtype == jnp.float64 else ', or train with architecture.precision = "float64"')
+            )
 
 
 def _pair(x: np.ndarray, y: np.ndarray, path: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,8 @@
 mean-square     mean over sequences, positions and outputs of e^2
 sup             mean over sequences of (mean_t |e|^p)^(2/p), p = 16: near the largest e^2, with slopes everywhere
 cross-entropy   mean over sequences and positions of -log softmax(y)_next, in nats
+
+To add one, write its function here and list it in LOSSES.
 """
 
 from collections.abc import Callable

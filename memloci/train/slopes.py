@@ -30,7 +30,8 @@ def _with(model: Transformer, change: Callable[[Any, float], Any]) -> Transforme
             continue
         encoding = layer.attention.heads.encoding
         p = encoding.slope()
-        if p is not None and encoding.least_slope is not None:
+        # A slope that an encoding computes from other weights is left as it is: those are what is trained.
+        if p is not None and encoding.least_slope is not None and getattr(encoding, "p", None) is p:
             where = lambda m, l=l: m.layers[l].attention.heads.encoding.p
             model = eqx.tree_at(where, model, change(p, encoding.least_slope))
     return model

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memloci.core.errors import BadInput
-from memloci.core.files import read_bytes, replace_together
+from memloci.core.files import parse_json, read_bytes, reading, replace_together
 from memloci.core.numbers import number
 from memloci.core.specs import shorten
 from memloci.model.architecture import Architecture
@@ -96,6 +96,8 @@ def train_together(
     from memloci.train.engine import Snapshot, execute
     from memloci.train.program import Program
 
+    if not runs:
+        raise BadInput("there are no runs to train")
     place = Path(out) if out is not None else None
     states = _resumed(runs, place) if resume else {}
     if place is not None and not resume:
@@ -115,15 +117,22 @@ def train_together(
         with own_mode(runs[0]):
             program = Program(runs[0], Arrays(runs[0], arrays) if arrays is not None else None)
         outcomes = execute(runs, states=states, keep=keep, program=program)
+        fits = [Fit(run, o.model, o.record, o.history) for run, o in zip(runs, outcomes, strict=True)]
+        if place is not None:
+            write(fits, place)
     except KeyboardInterrupt:
         snapshot = last["snapshot"]
+        if place is not None and not (place / RUNS).exists():  # it came while the last files were written
+            raise Interrupted(_without_page(place)) from None
         if place is not None and snapshot is not None:
             _keep(place, runs, snapshot)
         raise Interrupted(_how_to_go_on(place, snapshot)) from None
-    fits = [Fit(run, o.model, o.record, o.history) for run, o in zip(runs, outcomes, strict=True)]
-    if place is not None:
-        tell("writing the report", 1.0)
-        write(fits, place, page(fits) if page else None)
+    if place is not None and page is not None:
+        try:
+            tell("writing the report", 1.0)
+            replace_together(place, {REPORT: page(fits)})
+        except KeyboardInterrupt:
+            raise Interrupted(_without_page(place)) from None
     return fits
 
 
@@ -132,22 +141,21 @@ def best(fits: Iterable[Fit]) -> Fit:
     return min(fits, key=lambda fit: _rank(fit.record["held_out"]))
 
 
-def write(fits: Sequence[Fit], directory: Path, page: bytes | None = None) -> None:
-    """The best model, all curves, and the page about them, in place of the checkpoints."""
+def write(fits: Sequence[Fit], directory: Path) -> None:
+    """The best model and all curves, in place of the checkpoints and of the page about an earlier training."""
     from memloci.model.store import save
 
     chosen = best(fits)
     content = {"format": 1, "fits": [fit.to_dict() for fit in fits], "best": list(fits).index(chosen)}
     beside = {TRAINING: (json.dumps(content, allow_nan=False) + "\n").encode()}
-    beside |= {} if page is None else {REPORT: page}
+    remove = [RUNS, REPORT, *(CHECKPOINT.format(k) for k in range(len(fits)))]
     if chosen.record["status"] == "diverged":
-        replace_together(directory, beside)  # there are no weights to keep, but what happened is told
-    else:
-        data = chosen.run.task.get("kind") in DATA_KINDS
-        extra = {"trained": chosen.run.to_dict()["training"]}
-        save(chosen.model, directory, task=None if data else chosen.run.record, extra=extra, beside=beside)
-    for name in [RUNS, *(CHECKPOINT.format(k) for k in range(len(fits)))]:
-        (directory / name).unlink(missing_ok=True)
+        replace_together(directory, beside, remove=remove)  # there are no weights, but what happened is told
+        return
+    data = chosen.run.task.get("kind") in DATA_KINDS
+    extra = {"trained": chosen.run.to_dict()["training"]}
+    task = None if data else chosen.run.record
+    save(chosen.model, directory, task=task, extra=extra, beside=beside, remove=remove)
 
 
 def describe_task(task: Any) -> tuple[dict[str, Any], Any]:
@@ -169,23 +177,43 @@ def describe_task(task: Any) -> tuple[dict[str, Any], Any]:
 
 def runs_in(directory: str | Path) -> list[Run]:
     """The runs of a training that was interrupted."""
+    with reading(Path(directory)):
+        return _runs_written(Path(directory))
+
+
+def _runs_written(directory: Path) -> list[Run]:
+    if not (directory / RUNS).exists():
+        finished = (directory / TRAINING).exists()
+        why = "the training there is finished" if finished else "no training was interrupted there"
+        raise BadInput(f"{directory}: {RUNS}: no such file; {why}, so leave out --resume")
     try:
-        content = json.loads(read_bytes(Path(directory) / RUNS, 2**26))
-        return [Run(**fields) for fields in content["runs"]]
+        content = parse_json(read_bytes(directory / RUNS, 2**26))
+        if not isinstance(content, dict) or type(content.get("format")) is not int or content["format"] != 1:
+            raise BadInput("not what memloci wrote: it has no format 1; start anew in another directory")
+        if not isinstance(content.get("runs"), list) or not content["runs"]:
+            raise BadInput("not what memloci wrote: it lists no runs; start anew in another directory")
+        return [_run(fields) for fields in content["runs"]]
     except BadInput as error:
         raise error.within(f"{directory}: {RUNS}") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise BadInput(f"{directory}: {RUNS} is not what memloci wrote; start anew") from None
+
+
+def _run(fields: Any) -> Run:
+    if not isinstance(fields, dict):
+        raise BadInput(f"a run must be an object, found {shorten(fields)}")
+    return Run(**fields)
 
 
 def _claim(directory: Path, runs: Sequence[Run]) -> None:
     """Say what is trained here, and find out before the work whether anything can be written."""
-    if (directory / RUNS).exists() and [run.key for run in runs_in(directory)] != [run.key for run in runs]:
-        raise BadInput(
-            f"{directory}: holds another training that was interrupted; resume it, or choose another"
-        )
+
+    def check() -> None:
+        if (directory / RUNS).exists() and _keys(_runs_written(directory)) != _keys(runs):
+            raise BadInput(
+                f"{directory}: holds another training that was interrupted; resume it, or choose another"
+            )
+
     content = {"format": 1, "runs": [run.to_dict() for run in runs]}
-    replace_together(directory, {RUNS: (json.dumps(content, indent=1) + "\n").encode()})
+    replace_together(directory, {RUNS: (json.dumps(content, indent=1) + "\n").encode()}, check=check)
 
 
 def _keep(directory: Path, runs: Sequence[Run], snapshot: Any) -> None:
@@ -194,13 +222,35 @@ def _keep(directory: Path, runs: Sequence[Run], snapshot: Any) -> None:
 
 
 def _resumed(runs: Sequence[Run], directory: Path | None) -> dict[str, bytes]:
+    """The checkpoints of a training that was interrupted; those of another one are not its own."""
     if directory is None:
         raise BadInput("resume: needs `out`, the directory of the training to go on with")
+    if _keys(runs_in(directory)) != _keys(runs):
+        raise BadInput(
+            f"{directory}: holds another training; `memloci train --resume --out {directory}` goes on with that"
+        )
     found = {}
-    for k, run in enumerate(runs):
-        if (directory / CHECKPOINT.format(k)).exists():
-            found[run.key] = read_bytes(directory / CHECKPOINT.format(k), MAX_CHECKPOINT)
+    with reading(directory):
+        for k, run in enumerate(runs):
+            path = directory / CHECKPOINT.format(k)
+            if path.exists():
+                found[run.key] = _intact(path)
     return found
+
+
+def _intact(path: Path) -> bytes:
+    from memloci.core.tensors import unpack
+
+    try:
+        data = read_bytes(path, MAX_CHECKPOINT)
+        unpack(data)
+        return data
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}; delete the file to train this run from the start") from None
+
+
+def _keys(runs: Sequence[Run]) -> list[str]:
+    return [run.key for run in runs]
 
 
 def _said(snapshot: Any) -> str:
@@ -217,6 +267,12 @@ def _how_to_go_on(directory: Path | None, snapshot: Any) -> str:
     if directory is None:
         return f"{done}; without `out` nothing is kept"
     return f"{done}; all of it is kept, go on with: memloci train --resume --out {directory}"
+
+
+def _without_page(directory: Path) -> str:
+    return (
+        f"interrupted while the report was written; {directory} has the model and its curves, but no report"
+    )
 
 
 def _rank(loss: float | None) -> float:

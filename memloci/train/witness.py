@@ -26,6 +26,7 @@ from memloci.tasks.task import Task
 
 DRAWS = 128
 LINES, GRID = 4, 513
+RELATIVE = ("lin", "log", "t5", "rope", "none")  # encodings that add nothing to the embedding
 ROUNDING = 1e-5  # the target may be computed in float32: what is claimed is less than what was found by this
 
 Sequences = np.ndarray  # (count, n, channels)
@@ -62,7 +63,7 @@ def start_unseen(task: Task, a: Architecture, n: int) -> float:
 
     Later layers see that the first position is unlike the others, and absolute encodings see it at once.
     """
-    if a.layers > 1 or a.normalisation != "softmax" or a.encoding in ("sin", "learned") or n <= a.stride:
+    if a.layers > 1 or a.normalisation != "softmax" or a.encoding not in RELATIVE or n <= a.stride:
         return 0.0
     X = np.repeat(_draws(task, 1, 2), n, axis=1)
     return _claimed(task, lambda H: np.ptp(H(X)[:, a.stride :], axis=1).max() / 2)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
-from memloci.core.numbers import decimals, number
+from memloci.core.numbers import decimals, number, to_digits
 from memloci.observe.lags import HeadLags, Influence
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.memories.lag_table import LagTable
@@ -146,7 +146,7 @@ def _log_if_possible(axes: Axes, more: Sequence[float] = ()) -> None:
     if high > 30 * low:
         decade_ticks(axes.yaxis)
         return
-    ticks = sorted({float(f"{number(tick, 2)}") for tick in np.geomspace(low, high, 4)})
+    ticks = sorted({to_digits(tick, 2) for tick in np.geomspace(low, high, 4)})
     axes.set_yticks(ticks, [number(tick) for tick in ticks])
     axes.yaxis.set_minor_locator(NullLocator())
 

@@ -50,11 +50,17 @@ def failures(runs: Runs) -> dict[str, int]:
     return dict(Counter(row["error"] for row in runs if row["status"] == "failed").most_common())
 
 
+def noted(runs: Runs) -> dict[str, int]:
+    """What is to be known of runs that did not fail, and of how many."""
+    return dict(Counter(row["note"] for row in runs if row.get("note")).most_common())
+
+
 def sweep_text(name: str, runs: Runs, impossible: Sequence[Impossible]) -> Any:
     counts = runs.counts()
     line = f"{name}: {len(runs):,} runs, {counts['done']:,} done"
     line += "".join(f", {counts[s]:,} {s}" for s in ("diverged", "failed", "running", "waiting") if counts[s])
     lines = [line, *(f"  {count:,} failed: {reason}" for reason, count in failures(runs).items())]
+    lines += [f"  {count:,} {note}" for note, count in noted(runs).items()]
     return Group(Text("\n".join(lines)), impossible_text(impossible))
 
 
@@ -70,6 +76,8 @@ def runs_table(runs: Runs, limit: int) -> Any:
         table.add_row(row["key"][:8], row["status"], *map(Text, cells))
     notes = [f"{len(runs) - limit:,} more; --limit shows them"] if len(runs) > limit else []
     notes += [f"they also differ in {', '.join(hidden)}"] if hidden else []
+    notes += [f"{count:,} failed: {reason}" for reason, count in failures(runs).items()]
+    notes += [f"{count:,} {note}" for note, count in noted(runs).items()]
     return Group(table, Text("\n".join(notes)))
 
 

@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import offset_copy
 
-from memloci.core.numbers import decimals, number
+from memloci.core.numbers import decimals, number, to_digits
 from memloci.study.claim import Panel, Series
 from memloci.study.statistics import mean
 from memloci.views.drawing import (
@@ -221,7 +221,7 @@ def _value_axis(axis: Any, limits: tuple[float, float], log: bool) -> None:
             (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9),
         )
     )
-    close = sorted({float(f"{number(tick)}") for tick in np.geomspace(low * 1.02, high / 1.02, 4)})
+    close = sorted({to_digits(tick, 3) for tick in np.geomspace(low * 1.02, high / 1.02, 4)})
     ticks = next((found for found in choices if len(found) >= 3), close)
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))

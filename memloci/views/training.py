@@ -185,7 +185,7 @@ def evidence_table(one: Diagnosis) -> str:
 
 def _losses(histories: Sequence[curves.History], run: Run) -> str:
     caption = _band_text(histories) + " Held-out sequences are never trained on."
-    svg = curves.loss_figure(histories, UNITS[run.training.loss])
+    svg = curves.loss_figure(histories, UNITS.get(run.training.loss, run.training.loss))
     return page.section("Loss", page.figure(svg, "Loss over steps", caption))
 
 

@@ -12,22 +12,25 @@ import jax.random as jr
 import numpy as np
 import pytest
 from flint import arb
-from memloci.certify.adaptive import certify_adaptive
-from memloci.certify.anywhere import embedded
-from memloci.certify.carried import EXACT, Carried, add, folded, linear, nothing, relu
 
 from memloci.approx.kernels.rpe import LIN
+from memloci.certify import cases as certify_cases
+from memloci.certify.affine_forms import EXACT, AffineForms, add, folded, linear, nothing, relu
+from memloci.certify.balls import Ball
 from memloci.certify.cases import BLANK, Cases, cases_of
 from memloci.certify.certify import certify
 from memloci.certify.kernels import SumKernels
-from memloci.certify.pointers import MATCH, SINK, UNKNOWN, Ball, find
-from memloci.certify.rounding import FORMATS
-from memloci.certify.unnormalised import Asked, Sums
+from memloci.certify.pointers import MATCH, SINK, UNKNOWN, find
+from memloci.certify.position_forms import Inputs, embedded
+from memloci.certify.rounding import format_of
+from memloci.certify.unnormalised import Queries, UnnormalisedHeads
 from memloci.core.errors import BadInput
 from memloci.model.transformer import Transformer
 from memloci.pipeline import compile
 from memloci.tasks.inputs import sample
+from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.short import Adaptive
+from memloci.tasks.task import Task
 
 ORACLE = 1e-13
 V = {"name": "v", "range": [-1, 1]}
@@ -35,7 +38,7 @@ V = {"name": "v", "range": [-1, 1]}
 # -- cases ------------------------------------------------------------------------------------------------
 
 
-def drawn_tokens(task: Adaptive, n: int, rng: np.random.Generator) -> np.ndarray:
+def drawn_tokens(task: Task, n: int, rng: np.random.Generator) -> np.ndarray:
     """Ends of intervals as often as their insides."""
     x = np.zeros((n, task.d))
     for c, channel in enumerate(task.channels):
@@ -45,13 +48,14 @@ def drawn_tokens(task: Adaptive, n: int, rng: np.random.Generator) -> np.ndarray
     return x
 
 
-def memories(task: Adaptive, x: np.ndarray, t: int) -> tuple[list[int], np.ndarray]:
+def memories(task: Task, x: np.ndarray, t: int) -> tuple[list[int], np.ndarray]:
     """Lags and values of position t, one memory after the other; BLANK where there is none."""
     lags, tokens = [0], [x[t]]
     names = [channel.name for channel in task.channels]
-    for table, parents in zip(task.lag_tables, task.parents, strict=True):
+    for table, parents in zip(task.recalls, task.parents, strict=True):
+        assert isinstance(table, LagTable)
         at = []
-        for name, domain in zip(table.variables, table.domains, strict=True):
+        for name, domain in zip(table.reads, table.domains, strict=True):
             channel = name.rstrip("0123456789")
             value = tokens[int(name[len(channel) :])][names.index(channel)]
             at.append(int(np.argmin([max(p.lo - value, value - p.hi) for p in domain])))
@@ -98,7 +102,7 @@ def test_every_position_is_in_exactly_one_case(name):
 
 
 def test_too_many_cases_are_refused(monkeypatch):
-    monkeypatch.setattr("memloci.certify.cases.MAX_CASES", 3)
+    monkeypatch.setattr(certify_cases, "MAX_CASES", 3)
     channels = [{"name": "a", "values": [1, 2, 3, 4]}, V]
     with pytest.raises(BadInput, match="more than 3 cases"):
         cases_of(Adaptive(channels=channels, lags=["a0"], readout="v1"))
@@ -112,7 +116,7 @@ def test_intervals_lie_within_their_balls():
         assert any(c - r <= Fraction(lo) and Fraction(hi) <= c + r for lo, hi in channels[0]["intervals"])
 
 
-# -- carried ----------------------------------------------------------------------------------------------
+# -- affine forms -----------------------------------------------------------------------------------------
 
 
 def random_cases(rng: np.random.Generator, n: int, variables: int) -> Cases:
@@ -123,7 +127,7 @@ def random_cases(rng: np.random.Generator, n: int, variables: int) -> Cases:
     return Cases(centre, radius, nobody, np.ones(n, dtype=np.int64), np.full(n, 9), nobody)
 
 
-def random_stream(rng: np.random.Generator, cases: Cases, D: int) -> Carried:
+def random_stream(rng: np.random.Generator, cases: Cases, D: int) -> AffineForms:
     n, A = cases.centre.shape
     coef = np.where(rng.random((n, D, A)) < 0.3, rng.choice([1.0, -1.0, 0.7, 3.0], (n, D, A)), 0.0)
     const = rng.choice([0.0, 1.0, 2.5, -0.1], (n, D))
@@ -138,7 +142,7 @@ def random_layer(rng: np.random.Generator, rows: int, D: int, dtype) -> tuple[np
     return W.astype(dtype).astype(float), b.astype(dtype).astype(float)
 
 
-def points(rng: np.random.Generator, X: Carried) -> tuple[np.ndarray, list[list[Fraction]]]:
+def points(rng: np.random.Generator, X: AffineForms) -> tuple[np.ndarray, list[list[Fraction]]]:
     """Unknowns of each case at random or at an end, and a stream that they allow, exactly."""
     n, D = X.const.shape
     xi = rng.choice([-1.0, 1.0, rng.uniform(-1, 1)], X.cases.centre.shape)
@@ -148,12 +152,12 @@ def points(rng: np.random.Generator, X: Carried) -> tuple[np.ndarray, list[list[
     return v, stream
 
 
-def _affine(X: Carried, row: int, j: int, v: np.ndarray) -> Fraction:
+def _affine(X: AffineForms, row: int, j: int, v: np.ndarray) -> Fraction:
     terms = (Fraction(c) * Fraction(x) for c, x in zip(X.coef[row, j], v[row], strict=True))
     return Fraction(X.const[row, j]) + sum(terms)
 
 
-def assert_held(X: Carried, v: np.ndarray, stream: list[list[Fraction]]) -> None:
+def assert_held(X: AffineForms, v: np.ndarray, stream: list[list[Fraction]]) -> None:
     for row, values in enumerate(stream):
         for j, value in enumerate(values):
             E = X.E[row, j]
@@ -191,7 +195,7 @@ def _dot(row: np.ndarray, x: list[Fraction]) -> Fraction:
 @pytest.mark.parametrize("seed", range(25))
 def test_computed_networks_stay_within_their_balls(seed, precision):
     """The same operations in the numbers of the precision, roundings and all."""
-    rng, dtype, form = np.random.default_rng(seed), np.dtype(precision), FORMATS[precision]
+    rng, dtype, form = np.random.default_rng(seed), np.dtype(precision), format_of(precision)
     X = random_stream(rng, random_cases(rng, 4, 3), 5)
     v, exact = points(rng, X)
     x = np.array([[float(value) for value in one] for one in exact]).astype(dtype)
@@ -200,7 +204,7 @@ def test_computed_networks_stay_within_their_balls(seed, precision):
         for both in zip(x, exact, strict=True)
     ]
     off = np.array([[float(value) for value in one] for one in gap]) * (1 + 1e-12)
-    X = Carried(X.cases, X.const, X.coef, X.E + np.where(off > 0, off + 1e-300, 0.0))
+    X = AffineForms(X.cases, X.const, X.coef, X.E + np.where(off > 0, off + 1e-300, 0.0))
     for _ in range(3):
         B, c = random_layer(rng, 6, 5, dtype)
         A, _ = random_layer(rng, 5, 6, dtype)
@@ -262,7 +266,7 @@ def test_a_pointer_finds_what_it_says(seed):
     one = lambda x, r: Ball(x, np.full_like(x, r))
     asked = Ball(q[None], np.full((1, 2 * PAIRS), rq))
     spans = np.array([t_min]), np.array([t_max])
-    found = find(asked, one(k, rk), one(k0, rk), TURNS, *spans, FORMATS["float64"])
+    found = find(asked, one(k, rk), one(k0, rk), TURNS, *spans, format_of("float64"))
     what, beside = int(found.what[0]), float(found.beside[0])
     if what == UNKNOWN:
         return
@@ -285,7 +289,7 @@ def test_pointers_are_decided_where_they_should_be():
     point = lambda x: Ball(x, np.zeros_like(x))
     asked = point(np.tile(q, (3, 1)))
     spans = np.array([6, 1, 1]), np.array([2**31, 5, 2**31])
-    found = find(asked, point(k), point(k0), TURNS, *spans, FORMATS["float32"])
+    found = find(asked, point(k), point(k0), TURNS, *spans, format_of("float32"))
     assert found.what.tolist() == [MATCH, SINK, UNKNOWN] and found.z[0] == z
     assert (found.beside[:2] < 1e-10).all()
 
@@ -296,7 +300,7 @@ def test_a_missing_frequency_says_nothing():
     q[7] = 0.0
     point = lambda x: Ball(x, np.zeros_like(x))
     asked = point(q[None])
-    found = find(asked, point(k), point(k), TURNS, np.array([9]), np.array([99]), FORMATS["float64"])
+    found = find(asked, point(k), point(k), TURNS, np.array([9]), np.array([99]), format_of("float64"))
     assert found.what[0] == UNKNOWN
 
 
@@ -305,17 +309,17 @@ def test_a_missing_frequency_says_nothing():
 
 def unnormalised(
     seed: int, error: float
-) -> tuple[Adaptive, Carried, Callable[[np.ndarray, int], np.ndarray]]:
+) -> tuple[Task, AffineForms, Callable[[np.ndarray, int], np.ndarray]]:
     """Random lin heads: what is proved of them in every case, and what they write."""
     task = Adaptive(channels=[{"name": "a", "values": [1, 2]}, V], lags=["a0"], readout="v1")
     cases, rng, H = cases_of(task), np.random.default_rng(seed), 3
     p, q = rng.uniform(0.5, 3, H), rng.normal(size=H)
     W_V, W_O = rng.normal(size=(H, 1, 2)), rng.normal(size=(H, 2, 1))
-    past = embedded(np.eye(2), np.zeros(2), (2.0, 1.0), np.zeros(2))
+    past = embedded(np.eye(2), np.zeros(2), Inputs.of(task), np.zeros(2))
     n = len(cases)
-    asked = Asked(np.zeros((n, 1)), np.full((n, H), error), lambda row: [arb(float(x)) for x in q])
-    heads = Sums(SumKernels(LIN, p), W_V, W_O)
-    proved = heads.recall(asked, past, nothing(cases, 2), (2, 2), EXACT, False)
+    asked = Queries(np.zeros((n, 1)), np.full((n, H), error), lambda row: [arb(float(x)) for x in q])
+    heads = UnnormalisedHeads(SumKernels(LIN, p), W_V, W_O, np.zeros((H, 1, 2)), None)
+    proved = heads._recalled(asked, past, nothing(cases, 2), (2, 2), EXACT, False)
 
     def written(x: np.ndarray, t: int) -> np.ndarray:
         moved = q + error * rng.uniform(-1, 1, H)
@@ -351,7 +355,7 @@ def test_a_query_of_which_nothing_is_known_promises_nothing(error):
 
 
 @lru_cache
-def compiled(route: str, nested: bool) -> tuple[Transformer, Adaptive]:
+def compiled(route: str, nested: bool) -> tuple[Transformer, Task]:
     lags, readout = (["a0", "a0 + a1"], "v2") if nested else (["a0"], "v1")
     letters = {"name": "a", "values": [1, 2]}
     task = Adaptive(channels=[letters, {"name": "v", "range": [-0.5, 2]}], lags=lags, readout=readout)
@@ -420,7 +424,7 @@ def test_no_input_beats_the_certificate_of_many_disturbed_weights(route, nested)
 @pytest.mark.parametrize("route", ["rotary", "chain", "lin-tmx"])
 def test_fewer_bits_cost_more(route):
     model, task = compiled(route, False)
-    found = certify_adaptive(model, task, 1e-3, model.architecture.precision)
+    found = certify(model, task)
     by = found.bound_by_precision
     assert found.exact_bound <= by["float64"] <= by["float32"] <= by["bfloat16"]
     assert found.met and found.bits is not None and found.bits <= 53

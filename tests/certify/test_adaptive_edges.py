@@ -6,17 +6,19 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from memloci.certify.carried import Carried, add_all
 
+from memloci.certify.affine_forms import AffineForms, add_all
+from memloci.certify.balls import Ball
 from memloci.certify.cases import Cases
 from memloci.certify.certify import certify
-from memloci.certify.pointers import UNKNOWN, Ball, find
-from memloci.certify.rounding import FORMATS
+from memloci.certify.pointers import UNKNOWN, find
+from memloci.certify.rounding import format_of
 from memloci.pipeline import compile
 from memloci.tasks.short import Adaptive
+from memloci.tasks.task import Task
 
 
-def pointer(*letters: float) -> Adaptive:
+def pointer(*letters: float) -> Task:
     channels = [{"name": "a", "values": list(letters)}, {"name": "v", "range": [-1, 1]}]
     return Adaptive(channels=channels, lags=["a0"], readout="v1")
 
@@ -50,9 +52,9 @@ def test_sharp_amplitudes_do_not_excuse_an_unknown_query():
     q[0, 31:] = -1000 * np.sin(np.pi * 2.0 ** -np.arange(31))
     key = Ball(np.concatenate([np.ones(31), np.zeros(31)]), np.zeros(62))
     t = np.array([1]), np.array([2**31])
-    sharp = find(Ball(q, np.zeros_like(q)), key, key, turns, *t, FORMATS["float64"])
+    sharp = find(Ball(q, np.zeros_like(q)), key, key, turns, *t, format_of("float64"))
     assert sharp.what[0] != UNKNOWN and sharp.z[0] == 1 and sharp.beside[0] < 1e-100
-    assert find(Ball(q, np.full_like(q, 1e4)), key, key, turns, *t, FORMATS["float64"]).what[0] == UNKNOWN
+    assert find(Ball(q, np.full_like(q, 1e4)), key, key, turns, *t, format_of("float64")).what[0] == UNKNOWN
 
 
 @pytest.mark.parametrize("weight", [5.0, 1e3])
@@ -82,8 +84,8 @@ def test_heads_are_added_in_any_order():
     same = np.zeros((1, 1), dtype=np.int64)
     cases = Cases(none, none, same, np.array([1]), np.array([1]), same)
     sizes = [0.99] * 62 + [1.5 * 2**24, -1.5 * 2**24]
-    parts = [Carried(cases, size * one, none[:, :, None], none) for size in sizes]
-    total = add_all(parts, [np.ones(1)] * len(parts), FORMATS["float32"])
+    parts = [AffineForms(cases, size * one, none[:, :, None], none) for size in sizes]
+    total = add_all(parts, [np.ones(1)] * len(parts), format_of("float32"))
     computed = np.float32(0)
     for size in sizes[62:63] + sizes[:62] + sizes[63:]:
         computed += np.float32(size)

@@ -14,7 +14,7 @@ from memloci.observe.sup_error import measure
 from memloci.tasks.load import load_task
 from memloci.tasks.short import Fixed
 
-from .cases import random_weights
+from .cases import blank_model, drawn_model, random_weights
 
 ORACLE = 1e-13  # the target itself is computed in float64
 
@@ -42,7 +42,7 @@ def one_head(p: float, precision: str = "float64", **changes) -> Transformer:
     """y_t = sum_z w(z) x_{t-z} with one lin head."""
     fields = {"layers": 1, "heads": 1, "width": 0, "attention": "dpf", "normalisation": "infinite", "dim": 2}
     architecture = Architecture(**{**fields, "value_dim": 1, "precision": precision, **changes})
-    model = Transformer(architecture, 1, 1, key=jr.key(0))
+    model = blank_model(architecture)
     heads = lambda m: m.layers[0].attention.heads
     dtype = jnp.dtype(precision)
     return eqx.tree_at(
@@ -109,15 +109,15 @@ def test_any_weight_that_matters_moves_the_bound():
 @pytest.mark.parametrize(
     "changes, match",
     [
-        ({"attention": "dp"}, "weighs lags by content"),
-        ({"normalisation": "softmax"}, "depend on the position"),
+        ({"attention": "dp"}, "attention 'dp' with encoding 'lin' under normalisation 'infinite'"),
+        ({"normalisation": "softmax"}, "attention 'dpf' with encoding 'lin' under normalisation 'softmax'"),
         ({"norm": "pre"}, "needs? norm 'none'|need norm 'none'"),
         ({"window": 8}, "unlimited past"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(changes, match):
     fields = {"layers": 1, "heads": 1, "width": 0, "attention": "dpf", "normalisation": "infinite", "dim": 2}
-    model = Transformer(Architecture(**{**fields, **changes}), 1, 1, key=jr.key(0))
+    model = drawn_model(Architecture(**{**fields, **changes}))
     with pytest.raises(BadInput, match=match):
         certify(model, Fixed(lags=[1], readout="x1"))
 
@@ -134,3 +134,5 @@ def test_other_refusals():
         certify(model, Fixed(lags=[1], readout="x1"), tolerance=0.0)
     with pytest.raises(BadInput, match="precision"):
         certify(model, Fixed(lags=[1], readout="x1"), precision="float16")
+    with pytest.raises(BadInput, match="precision 'float8' is unknown"):
+        certify(model, Fixed(lags=[1], readout="x1"), precision="float8")

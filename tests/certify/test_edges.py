@@ -8,21 +8,22 @@ import jax.random as jr
 import numpy as np
 import pytest
 from flint import arb
-from memloci.certify.signals import above
 
-from memloci.approx.kernels.kernel_targets import kernel_target, norm_above, scaled
+from memloci.approx.kernels.kernel_targets import norm_above, recall_target, scaled
 from memloci.approx.kernels.targets import Exponential
 from memloci.certify.certify import certify
 from memloci.certify.kernels import Logits, _peak
-from memloci.certify.rounding import FORMATS, LARGEST_LOG_SLOPE, ZETA, Format
+from memloci.certify.rounding import LARGEST_LOG_SLOPE, ZETA, Format, format_of
+from memloci.core.balls import above
 from memloci.core.intervals import Interval, point
 from memloci.core.precision import PRECISIONS
 from memloci.model.architecture import Architecture
-from memloci.model.transformer import Transformer
 from memloci.model.zeta import zeta
 from memloci.observe.sup_error import measure
 from memloci.tasks.short import Essential, Fixed
 from memloci.tasks.task import Task
+
+from .cases import blank_model, largest_error
 
 LAG_1 = Fixed(lags=[1], readout="x1")
 
@@ -33,7 +34,7 @@ def recall(
     """y_t = U O V E sum_z w(z) x_{t-z}, with one head."""
     fields = {"layers": 1, "heads": 1, "width": 0, "attention": "dpf", "normalisation": "infinite", "dim": 2}
     architecture = Architecture(**{**fields, "value_dim": 1, "precision": precision, **changes})
-    model = Transformer(architecture, task.d, task.outputs, key=jr.key(0))
+    model = blank_model(architecture, task.d, task.outputs)
     heads = lambda m: m.layers[0].attention.heads
     dtype = jnp.dtype(precision)
     model = eqx.tree_at(
@@ -48,21 +49,16 @@ def recall(
     return model
 
 
-def seen(model, task, x):
-    x = np.asarray(x, dtype=float)
-    return float(np.abs(np.asarray(model(x), dtype=float) - np.asarray(task.target(x))).max())
-
-
 def test_underflow_is_counted():
     """2^-130 x is below float32's normal numbers, and 2^130 brings back what is left of it."""
     for E, V, O, x in [(2.0**-130, 2.0**100, 2.0**30, 0.75), (2.0**-120, 2.0**100, 2.0**20, 2.0**-10)]:
         model = recall(100.0, E=E, V=V, O=O)
-        assert seen(model, LAG_1, [[x], [0.0]]) <= certify(model, LAG_1).bound
+        assert largest_error(model, LAG_1, [[x], [0.0]]) <= certify(model, LAG_1).bound
 
 
 def test_overflow_proves_nothing():
     model = recall(100.0, E=2.0**100, V=2.0**100, O=2.0**-100, U=2.0**-100)
-    assert not np.isfinite(seen(model, LAG_1, np.ones((3, 1))))
+    assert not np.isfinite(largest_error(model, LAG_1, np.ones((3, 1))))
     assert certify(model, LAG_1).bound == math.inf
 
 
@@ -79,7 +75,7 @@ def test_an_ffn_that_adds_nothing_may_still_overflow():
         (jnp.zeros((2, 1), "float32"), jnp.full((1, 2), 3e38, "float32"), jnp.zeros((2, 1), "float32")),
     )
     model = eqx.tree_at(lambda m: m.W_E, model, jnp.full((2, 1), 2.0, "float32"))
-    assert np.isnan(seen(model, LAG_1, np.ones((3, 1)))) and certify(model, LAG_1).bound == math.inf
+    assert np.isnan(largest_error(model, LAG_1, np.ones((3, 1)))) and certify(model, LAG_1).bound == math.inf
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -87,7 +83,7 @@ def test_an_ffn_that_adds_nothing_may_still_overflow():
 def test_a_log_head_as_steep_as_allowed_is_lag_one(p, precision):
     model = recall(p, encoding="log", precision=precision)
     bound = certify(model, LAG_1).bound
-    assert seen(model, LAG_1, np.random.default_rng(0).uniform(-1, 1, (50, 1))) <= bound
+    assert largest_error(model, LAG_1, np.random.default_rng(0).uniform(-1, 1, (50, 1))) <= bound
     assert bound < 200 * PRECISIONS[precision].u + 2e-9  # the room that ratios of zeta in float64 are given
 
 
@@ -114,7 +110,7 @@ def test_biases_are_stored_with_their_offset():
     claimed = certify(recall(table=table, precision="float64", task=task, **shape), task)
     rounded = recall(table=table, precision="float32", task=task, **shape)
     x = np.sign(np.random.default_rng(0).normal(size=(40, 1)))
-    error = seen(rounded, task, x)
+    error = largest_error(rounded, task, x)
     assert error > 1 and error <= claimed.bound_by_precision["float32"]
     assert claimed.bound_by_precision["float64"] < 1e-3
 
@@ -162,7 +158,7 @@ def test_symbols_between_the_numbers_of_a_precision_are_rounded():
         lambda m: m.W_U, model, jnp.asarray([[1.0, 0.0]], "float32")
     )  # y_t = x_t, without any rounding
     x = [[0.1], [0.3]]
-    assert 0 < seen(model, task, x) <= certify(model, task).bound
+    assert 0 < largest_error(model, task, x) <= certify(model, task).bound
     assert measure(model, task, key=jr.key(0), sequences=2).err_sup <= certify(model, task).bound
     exact = Fixed(lags=[1], readout="x0", channels=[{"name": "x", "values": [0.25, 0.5]}])
     assert certify(model, exact).bound < 1e-13  # what branch and bound leaves; the symbols add nothing
@@ -186,7 +182,7 @@ def test_measured_tokens_stay_in_the_range():
 
 
 def test_which_pieces_have_numbers():
-    single, three = FORMATS["float32"], Format(2.0**-3)
+    single, three = format_of("float32"), Format(2.0**-3)
     assert not single.has_number_in(point(0.1)) and single.has_number_in(point(-0.375))
     assert single.has_number_in(Interval(0.1, 0.1000001)) and single.has_number_in(Interval(-1.0, 1.0))
     assert three.has_number_in(point(1.75)) and not three.has_number_in(point(1.875))
@@ -201,7 +197,7 @@ def exact_weight_errors(model, precision, n=4_000):
     w = np.asarray(heads.weights(jnp.zeros((n + 1, 2), precision))[0, -1, :-1], dtype=float)[::-1]
     kernels = layer_kernels(heads)
     exact = kernels.sample([1.0], n)
-    return np.abs(w - exact).sum(), kernels.weight_error(FORMATS[precision], False)[0]
+    return np.abs(w - exact).sum(), kernels.weight_error(format_of(precision), False)[0]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +216,7 @@ def test_log_weights_rounded_to_bfloat16_are_within_their_error(p):
     from memloci.certify.kernels import layer_kernels
 
     kernels = layer_kernels(recall(p, encoding="log", precision="float64").layers[0].attention)
-    bound = kernels.weight_error(FORMATS["bfloat16"], True)[0]
+    bound = kernels.weight_error(format_of("bfloat16"), True)[0]
     z = np.arange(1.0, 1e5)
     for moved in (p * (1 - PRECISIONS["bfloat16"].u), p * (1 + PRECISIONS["bfloat16"].u)):
         if moved > 1:
@@ -233,7 +229,7 @@ def test_sums_of_running_sums_in_bfloat16_are_within_their_error():
 
     for p in (0.05, 0.3, 2.0):
         kernels = layer_kernels(recall(p, precision="float32").layers[0].attention)
-        bfloat16 = FORMATS["bfloat16"]
+        bfloat16 = format_of("bfloat16")
         bound = kernels.sum_error(bfloat16, False)[0]
         w = np.asarray(jnp.asarray(kernels.sample([1.0], 600), jnp.bfloat16))
         for order in (w, w[::-1]):
@@ -263,6 +259,6 @@ def test_factors_need_not_multiply_to_a_float():
 def test_the_norm_of_a_kernel_is_proved():
     """In float64 a difference of large numbers makes the sum too small or too large."""
     task = Essential(kernels=["exp(-0.01 * z) * ((10000.0 + z ** -2) - 10000.0)"], readout="x1")
-    norm = norm_above(kernel_target(task, 0))
+    norm = norm_above(recall_target(task.recalls[0]))
     exact = sum(math.exp(-0.01 * z) * z**-2.0 for z in range(1, 20_000))
     assert exact <= norm <= exact * (1 + 1e-6)

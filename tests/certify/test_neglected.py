@@ -12,12 +12,13 @@ import pytest
 from flint import ctx
 
 from memloci import pipeline
+from memloci.certify.balls import Ball
 from memloci.certify.certify import certify
 from memloci.certify.kernels import layer_kernels
 from memloci.certify.neglected import outside, spells
-from memloci.certify.pointers import Ball
-from memloci.certify.rounding import FORMATS
+from memloci.certify.rounding import format_of
 from memloci.core.errors import BadInput
+from memloci.core.precision import PRECISIONS
 from memloci.model.architecture import Architecture
 from memloci.model.attention import Attention
 from memloci.model.paths.sharp import running_argmax, spelled
@@ -44,7 +45,7 @@ def test_the_bound_holds_and_has_the_term(name):
     assert sharp.met and 0 < neglected(sharp) < 1e-9
     assert not any(term.name == "neglected" for term in plain.terms)
     assert sharp.exact_bound == pytest.approx(plain.exact_bound + neglected(sharp), rel=1e-6)
-    assert all(sharp.bound_by_precision[p] >= plain.bound_by_precision[p] * (1 - 1e-12) for p in FORMATS)
+    assert all(sharp.bound_by_precision[p] >= plain.bound_by_precision[p] * (1 - 1e-12) for p in PRECISIONS)
     assert any("sharp" in assumption for assumption in sharp.assumptions)
     assert seen(model.using("sharp"), task, 120 if name == "lags 7 and 100" else 24) <= sharp.bound
 
@@ -129,7 +130,7 @@ def test_what_lies_outside_covers_the_lag_that_is_kept(seed):
     q = lambda at: at.heads.encoding.q
     layer = eqx.tree_at(q, layer, (0.1, 3.0, 100.0, 30.0)[seed] * q(layer))
     with ctx.workprec(128):
-        N = outside(layer_kernels(layer), FORMATS["float32"], False)
+        N = outside(layer_kernels(layer), format_of("float32"), False)
     lags = jnp.arange(1, window + 1, dtype=jnp.int32)
     for h in range(3):
         encoding = jax.tree.map(lambda leaf, h=h: leaf[h], layer.heads.encoding)
@@ -155,7 +156,7 @@ def test_what_is_said_to_spell_a_lag_does(precision):
         )
         centre = (jnp.asarray(q.middle[0]), jnp.asarray(k.middle))
         z = np.asarray(spelled(jnp.asarray(turns), *centre), np.int64)[None]
-        if not spells(q, k, turns, z, FORMATS[precision])[0]:
+        if not spells(q, k, turns, z, format_of(precision))[0]:
             continue
         said += 1
         corners = [ball.middle.reshape(-1) + spread * rng.choice([-1, 1], (50, 12)) for ball in (q, k)]

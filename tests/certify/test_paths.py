@@ -8,7 +8,8 @@ import pytest
 
 from memloci.certify.certify import certify
 from memloci.core.errors import BadInput
-from memloci.pipeline import compile, load, verify, write
+from memloci.model.store import load
+from memloci.pipeline import compile, verify, write
 from memloci.tasks.load import load_task
 from memloci.tasks.short import Essential, Fixed
 

@@ -236,3 +236,25 @@ def test_sums_that_are_exact_stay_points():
     many = iv.add(Interval(np.array([-1.0, 2.0]), np.array([0.1, 3.0])), point(1.0))
     np.testing.assert_array_equal(many.lo, [0.0, 3.0])
     assert many.hi[1] == 4.0 and many.hi[0] > 1.1 - 1e-15
+
+
+TINY_BASES = [0.0, 5e-324, 1e-310, 1e-301, 2e-300, 1e-299, 0.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    "exponents", [(-2.5, -0.5), (-0.5, 0.5), (0.25, 1.5), (-0.5, -0.5), (0.5, 0.5), (0.0, 0.3)]
+)
+def test_powers_of_bases_as_small_as_any_number_are_enclosed(exponents):
+    """Every base in (0, 1e-300) counts, also where the interval of bases begins at 0."""
+    y = Interval(*exponents)
+    pairs = [(a, b) for a in TINY_BASES for b in TINY_BASES if a <= b]
+    with np.errstate(all="ignore"):
+        many = iv.power(
+            Interval(*map(np.array, zip(*pairs, strict=True))), Interval(*(np.full(len(pairs), e) for e in y))
+        )
+    for k, (a, b) in enumerate(pairs):
+        alone, together = iv.power(Interval(a, b), y), Interval(float(many.lo[k]), float(many.hi[k]))
+        for x, at in itertools.product([z for z in TINY_BASES if a <= z <= b and z > 0], {*y, sum(y) / 2}):
+            with ctx.workprec(200):
+                value = arb(x) ** arb(at)
+                assert not outside(value, alone) and not outside(value, together), (a, b, x, at)

@@ -19,9 +19,10 @@ from memloci.observe.sup_error import measure
 from memloci.routes.capacity import exemption
 from memloci.tasks.gallery import GALLERY
 from memloci.tasks.short import Adaptive, Fixed
+from memloci.tasks.task import Task
 
 
-def pointer(T: int, low: float = -1.0, high: float = 1.0) -> Adaptive:
+def pointer(T: int, low: float = -1.0, high: float = 1.0) -> Task:
     """The token says how far back to look, 1..T; its symbols are k / T."""
     symbols = {"name": "a", "values": [k / T for k in range(1, T + 1)]}
     payload = {"name": "v", "range": [low, high]}
@@ -129,7 +130,7 @@ def test_what_is_recalled_does_not_depend_on_the_present_and_decides_the_answer(
 
 
 def test_a_chain_attains_the_bound_and_one_layer_less_fails_where_it_must():
-    T = 4
+    T = 3
     task, whole, short = pointer(T), chain(T, T), chain(T, T - 1)
     assert counterexample(whole, task, key=jr.key(0)) is None
     assert "not below the bound" in str(exemption(whole.architecture, task))

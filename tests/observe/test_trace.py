@@ -38,9 +38,7 @@ def run(built) -> tuple[np.ndarray, tuple[Trace, ...]]:
 
 
 def _all(built: Built, model, x) -> tuple[Trace, ...]:
-    assert isinstance(built.task, Adaptive)
-    design = built.plan.design
-    return traces(model, built.task, design.holds, design.slots, x, range(len(x)))
+    return traces(model, built.task, built.plan.circuit, x, range(len(x)))
 
 
 def test_the_network_reads_the_lags_of_the_task(run):
@@ -99,7 +97,7 @@ def test_a_wrong_lag_is_seen():
     """Heads that are told to look elsewhere: the trace names another token, not the task's."""
     built = _built("rotary")
     x = example_run(built.model, built.task, n=16).x
-    slots = built.plan.design.slots
+    slots = built.plan.circuit.slots
     swap = {f"{part} {j} of 1": f"{part} {j} of 2" for part in ("cos", "sin") for j in range(31)}
     order = np.arange(len(slots))
     for one, other in swap.items():
@@ -122,10 +120,11 @@ def test_positions_worth_following():
 
 def test_one_position_and_none():
     built = compile(NEAR, route="chain")
-    design, x = built.plan.design, np.array([[1, 0.5], [2, -0.25], [2, 0.75]])
-    one = trace(built.model, NEAR, design.holds, design.slots, x, 2)
+    circuit, x = built.plan.circuit, np.array([[1, 0.5], [2, -0.25], [2, 0.75]])
+    one = trace(built.model, NEAR, circuit, x, 2)
     assert one.recalls[0].held["v"] == pytest.approx(0.5, abs=1e-5) and len(one.x) == 3
     with pytest.raises(BadInput, match="0..2"):
-        trace(built.model, NEAR, design.holds, design.slots, x, 3)
+        trace(built.model, NEAR, circuit, x, 3)
+    present = compile(Adaptive(channels=NEAR.channels, lags=["a0"], readout="v0"), route="one-layer-lin")
     with pytest.raises(BadInput, match="nothing to follow"):
-        trace(built.model, NEAR, {}, design.slots, x, 2)
+        trace(present.model, present.task, present.plan.circuit, x, 2)

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from memloci.core.errors import BadInput
+from memloci.tasks.memories.base import Memory, Recall
+from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.memories.pointer import Pointer
 from memloci.tasks.short import Adaptive
+from memloci.tasks.task import Task
 
 RANGES = ([-1, 1], [0, 1], [-3, 2], [0.1, 0.9], [-0.5, -0.25])
 MOST_CASES = 200  # of symbols that lags read, for a certificate in seconds
@@ -18,7 +22,7 @@ MOST_CASES = 200  # of symbols that lags read, for a certificate in seconds
 class Drawn:
     """A task, and what is asked of a plan."""
 
-    task: Adaptive
+    task: Task
     route: str
     tolerance: float
     precision: str
@@ -29,11 +33,17 @@ class Drawn:
 
     def __str__(self) -> str:
         t = self.task
-        lags = [
-            lag if not callable(lag) else table.cells for lag, table in zip(t.lags, t.lag_tables, strict=True)
-        ]
+        lags = [_told(memory, recall) for memory, recall in zip(t.memories, t.recalls, strict=True)]
         channels = [channel.model_dump(exclude_none=True) for channel in t.channels]
         return f"{self.route} {self.precision} {self.tolerance:g}: {channels} lags={lags} readout={t.readout}"
+
+
+def _told(memory: Memory, recall: Recall) -> Any:
+    """A lag as it was written; the table of one that is no text."""
+    if isinstance(memory, Pointer) and isinstance(memory.lag, str):
+        return memory.lag
+    assert isinstance(recall, LagTable)
+    return recall.cells
 
 
 def random_adaptive(seed: int) -> Drawn:
@@ -53,7 +63,7 @@ def random_adaptive(seed: int) -> Drawn:
             return Drawn(task, route, float(rng.choice([1e-1, 1e-2, 1e-3])), precision)
 
 
-def _task(rng: np.random.Generator, T: int, most_letters: int) -> Adaptive | None:
+def _task(rng: np.random.Generator, T: int, most_letters: int) -> Task | None:
     names = ["a", "b", "c"][: int(rng.choice([1, 1, 1, 2, 2, 3]))]
     M = int(rng.choice([1, 2, 2, 3, 3, 4]))
     K = min(int(rng.choice([0, 0, 1, 1, 2, 2])), M - 1)

@@ -7,6 +7,7 @@ import pytest
 
 from memloci.pipeline import compile, measure, plan
 from memloci.tasks.load import load_task
+from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.short import Essential, Fixed
 
 from .test_routes import ORACLE, assert_sound
@@ -35,11 +36,12 @@ def test_oscillating_kernels_meet_the_tolerance_in_float32(name):
 @pytest.mark.parametrize("name", ["ringing", "morlet"])
 def test_the_mass_is_the_norm_of_the_kernel(name):
     task = load_task(name)
-    assert isinstance(task, Essential)
+    (kernel,) = task.recalls
+    assert isinstance(kernel, Convolution)
     built = build(task, 1e-9, "float64")
     a = built.model.architecture
     assert built.certificate.met and (a.layers, a.heads) == (1, 2)
-    assert built.certificate.mass == pytest.approx(task.kernel_norms[0], rel=1e-6)
+    assert built.certificate.mass == pytest.approx(kernel.norm, rel=1e-6)
     assert_sound(built, length=500, starts=1)
 
 
@@ -84,7 +86,7 @@ def test_a_power_law_fits_the_longest_window():
 @pytest.mark.parametrize(
     ("task", "reason"),
     [
-        (Fixed(lags=[3], readout="x1"), "lag 3 needs no table: route t5 does that with one head"),
+        (Fixed(lags=[3], readout="x1"), "single lags need no table: route t5 does that with one head each"),
         (load_task("heavy-tail"), "beyond lag 2,048 the norm of z^-1.5 is up to 0.0442, more than the 9e-4"),
         (Essential(kernels=["z ** -2"], readout="x0"), "nothing is recalled"),
     ],

@@ -24,7 +24,8 @@ def architecture(**switches) -> Architecture:
         ([A, V], ["a0"], "v1", 4),
         ([A, V], ["2 * a0"], "v1", 4),
         ([A, V], ["max(a0, 3)"], "v1", 2),  # lags 3 and 4
-        ([A, V], [3], "v1", 1),
+        ([A, V], ["a0", 3], "v2", 1),
+        ([A, V], [3], "v1", 0),  # every lag is fixed: no query chooses anything
         ([A, V, W], ["a0"], ["v1", "w1"], 8),
         ([A, V, W], ["a0"], ["v1", "v1"], 4),  # the same number asked for twice
         ([A, V], ["a0", "a0 + 2"], ["v1", "v2"], 6),  # lags 1..4 and 3..6

@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from memloci.circuits.design import Design
 
 from memloci.approx.kernels.kernel_sums import fit
 from memloci.approx.kernels.targets import Power, SingleLag
@@ -31,11 +30,6 @@ def lag() -> Built:
 @pytest.fixture(scope="module")
 def found(lag) -> rates.HeadRates:
     return rates.measured(lag.task, [lag.plan], QUICK).heads[0]
-
-
-def design_of(built: Built) -> Design:
-    assert isinstance(built.plan.design, Design)
-    return built.plan.design
 
 
 def test_the_paper_is_stated_without_constants():
@@ -99,7 +93,7 @@ def test_power_laws_have_a_theorem_too():
         precision="float64",
         route="one-layer-lin",
     )
-    found = rates.head_rates(built.task, design_of(built), QUICK)
+    found = rates.head_rates(built.task, built.plan.circuit, QUICK)
     norm = math.pi**2 / 6
     assert found.norm == pytest.approx(norm)
     mass = found.by_mass[0].mass
@@ -131,7 +125,7 @@ def test_width_against_error_is_steeper_than_the_paper():
     assert [m for m, _ in found.width.rows] == [4, 8, 16]
     errors = [E for _, E in found.width.rows]
     assert errors == sorted(errors, reverse=True) and found.width.slope < found.width.paper_slope
-    assert found.width.built == (built.model.architecture.width, max(design_of(built).readout.E_ffn))
+    assert found.width.built == (built.model.architecture.width, max(built.plan.circuit.readout.E_ffn))
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -146,4 +140,4 @@ def test_exact_tables_have_no_slope():
     task = Fixed(channels=[{"name": "b", "values": [-1, 1]}], lags=[2, 5], readout="b1 * b2")
     built = compile(task, route="rotary")
     with pytest.raises(BadInput, match="exact with"):
-        rates.width_rates(task, design_of(built))
+        rates.width_rates(task, built.plan.circuit)

@@ -3,12 +3,12 @@
 import jax.random as jr
 import numpy as np
 import pytest
-from memloci.routes.fixed import ROUTES
 
 from memloci.core.errors import BadInput
 from memloci.pipeline import compile, measure, plan
 from memloci.tasks.load import load_task
 from memloci.tasks.short import Essential, Fixed
+from memloci.tasks.task import Task
 from memloci.tradeoffs.depth_table import depth_table
 
 ORACLE = 1e-13
@@ -158,9 +158,10 @@ def test_lin_heads_fit_a_heavy_tail():
 
 def test_routes_for_single_lags_refuse_kernels():
     plans = plan(load_task("power-law"), 1e-3, "float32", routes=["rotary", "t5", "depth-1"])
-    assert (
-        all("spreads over all" in reason for reason in plans.obstacles.values()) and len(plans.obstacles) == 3
-    )
+    assert not plans.met and not plans.missed
+    for route in ("rotary", "t5"):
+        assert "it recalls single lags, and z^-2 spreads over all of them" in plans.obstacles[route]
+    assert "no single lag is recalled" in plans.obstacles["depth-1"]
 
 
 def test_plans_are_ranked_by_cost():
@@ -174,8 +175,9 @@ def test_plans_are_ranked_by_cost():
     [
         ({"tolerance": 0.0}, "tolerance"),
         ({"tolerance": float("nan")}, "tolerance"),
-        ({"precision": "float16"}, "precision"),
-        ({"routes": ["nosuch"]}, "route 'nosuch' is unknown"),
+        ({"precision": "float128"}, "precision 'float128' is unknown"),
+        ({"precision": "bfloat16"}, "precision 'bfloat16': models are built in float64 or float32"),
+        ({"routes": ["nosuch"]}, "route 'nosuch' is unknown; the routes are one-layer-lin, one-layer-log, rotary"),
     ],
 )
 def test_bad_requests_are_refused(options, match):
@@ -184,13 +186,15 @@ def test_bad_requests_are_refused(options, match):
 
 
 def test_what_cannot_be_planned_is_refused():
-    with pytest.raises(BadInput, match="the routes of adaptive memories"):
-        plan(load_task("pointer"), routes=["depth-1"])
+    plans = plan(load_task("pointer"), routes=["depth-1"])
+    assert "the same lags everywhere" in plans.obstacles["depth-1"]
+    with pytest.raises(BadInput, match="no route serves this task: depth-1: its heads look at the same lags"):
+        compile(load_task("pointer"), route="depth-1")
     with pytest.raises(BadInput, match="callable"):
         plan(Fixed(lags=[2], readout=lambda x1: x1, lipschitz={"x1": 1.0}))
 
 
-def random_task(rng: np.random.Generator) -> Fixed:
+def random_task(rng: np.random.Generator) -> Task:
     M = int(rng.integers(1, 4))
     lags = sorted(rng.choice(np.arange(1, 24), M, replace=False).tolist())
     a, b = rng.uniform(-1, 1, 2).round(3).tolist()
@@ -211,8 +215,7 @@ def random_task(rng: np.random.Generator) -> Fixed:
 def assert_random_is_sound(seed):
     rng = np.random.default_rng(seed)
     task, precision = random_task(rng), str(rng.choice(["float32", "float64"]))
-    slow, for_kernels = "one-layer-log", "bias-table"
-    route = str(rng.choice([r for r in ROUTES if r not in (slow, for_kernels)]))
+    route = str(rng.choice(["one-layer-lin", "rotary", "t5", "depth-1", "depth-2", "depth-3", "depth-4"]))
     plans = plan(task, float(rng.choice([1e-1, 1e-2, 1e-3])), precision, routes=[route])
     for p in (*plans.met, *plans.missed):
         seen = measure(p.model, task, key=jr.key(seed), sequences=4, steps=8, starts=2)
@@ -221,7 +224,7 @@ def assert_random_is_sound(seed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [4, 0, 1, 2, 3])  # the first is the one that runs with every change
 def test_no_input_beats_the_certificate_of_a_random_task(seed):
     assert_random_is_sound(seed)
 

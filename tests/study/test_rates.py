@@ -12,12 +12,12 @@ from memloci.approx.kernels.targets import SingleLag
 from memloci.cli import main
 from memloci.core.errors import BadInput
 from memloci.core.proved import Observed, Proved
-from memloci.study import compiled_book, compiled_sizes
+from memloci.study import compiled_curves, compiled_sizes
 from memloci.study import rates as module
 from memloci.study.claim import PILOT, Arm, Result
 from memloci.study.rates import RatesFinding, rates
-from memloci.study.rates_asked import VARIES, arms_of, read
 from memloci.study.rates_curves import MEASURES
+from memloci.study.rates_request import VARIES, arms_of, read
 from memloci.sweeps.store import Store
 from memloci.views.rates import rates_files, rates_html
 from memloci.views.study_figures import panel_figure
@@ -37,13 +37,13 @@ TASKS = {
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Fewer sequences to measure on: what is compared holds for any."""
-    monkeypatch.setattr(compiled_book, "SEEN", {"sequences": 4, "steps": 4, "starts": 2})
+    monkeypatch.setattr(compiled_curves, "SEEN", {"sequences": 4, "steps": 4, "starts": 2})
     monkeypatch.setattr(compiled_sizes, "MOVES", {"lin": 0, "log": 0})
 
 
 @pytest.fixture
 def nothing_compiled(monkeypatch):
-    empty = compiled_book.Compiled({}, (), ("compiled: left out",))
+    empty = compiled_curves.Compiled({}, (), ("compiled: left out",))
     monkeypatch.setattr(module, "compiled", lambda asked, progress: empty)
 
 
@@ -148,9 +148,12 @@ def test_no_floor_is_claimed_of_single_lengths():
 
 def test_a_task_that_recalls_nothing_is_told_so():
     task = ml.Fixed(lags=[3], readout="x0 * x0")
-    for vary in ("heads", "width", "samples", "length", "bits"):
+    for vary in ("heads", "layers", "samples", "length", "bits"):
         found = rates(task, vary, trained=False)
         assert any("nothing is recalled" in note for note in found.notes) and not found.rows
+    few, many = rates(task, "width", values=[2, 4], trained=False).rows  # what the readout alone leaves
+    assert few["what"].startswith("no recall") and few["err_sup"] <= few["E"]
+    assert many["err_sup"] <= many["E"] < 0.5 * few["E"]
 
 
 def test_what_cannot_be_trained_is_a_note(nothing_compiled):
@@ -220,9 +223,9 @@ def test_the_slope_of_a_power_law_is_found(nothing_compiled, monkeypatch, power)
 def test_the_slope_of_a_compiled_curve_is_that_of_its_fall(monkeypatch):
     from memloci.core.proved import Proved
 
-    point = lambda x, E: compiled_book.Point(x, Proved(E), Proved(E), None, None, "")
+    point = lambda x, E: compiled_curves.Point(x, Proved(E), Proved(E), None, None, "")
     fall = [(1, 1.0), (2, 1.0), (4, 1.0 / 16), (8, 1.0 / 256), (16, 1.0 / 250), (32, 1.0 / 256)]
-    built = compiled_book.Compiled({"c": tuple(point(*p) for p in fall)}, (), ())
+    built = compiled_curves.Compiled({"c": tuple(point(*p) for p in fall)}, (), ())
     monkeypatch.setattr(module, "compiled", lambda asked, progress: built)
     found = rates(TASKS["lag"], "heads", values=[1, 2, 4, 8, 16, 32], trained=False)
     one = next(slope for slope in found.slopes if slope.measure == "err_sup")
@@ -280,10 +283,10 @@ def test_compiled_curves_are_kept(monkeypatch, tmp_path):
 
 
 def test_kept_numbers_are_of_their_types_again():
-    point = compiled_book.Point(2, Proved(0.1 + 0.2), Proved(math.inf), Observed(1e-300), None, "two heads")
-    floor = compiled_book.Floor("capacity", {1: 0.5, 16: 0.25}, "proved")
-    whole = compiled_book.Compiled({"compiled": (point,)}, (floor,), ("a note",))
-    again = compiled_book.compiled_from_dict(json.loads(json.dumps(asdict(whole))))
+    point = compiled_curves.Point(2, Proved(0.1 + 0.2), Proved(math.inf), Observed(1e-300), None, "two heads")
+    floor = compiled_curves.Floor("capacity", {1: 0.5, 16: 0.25}, "proved")
+    whole = compiled_curves.Compiled({"compiled": (point,)}, (floor,), ("a note",))
+    again = compiled_curves.compiled_from_dict(json.loads(json.dumps(asdict(whole))))
     assert again == whole
     (same,) = again.curves["compiled"]
     assert isinstance(same.E, Proved) and isinstance(same.err_sup, Observed)
@@ -326,7 +329,7 @@ def test_what_is_missing_has_a_reason():
     found = compiled_only("kernel", "layers", [1, 2])
     assert not found.panels[0].series
     told = "\n".join(found.notes)
-    for start in ("compiled, float32: shifts by layers recall lags", "lower bound:", "trained:", "paper:"):
+    for start in ("compiled, float32: none of 1 layer: no single lag", "lower bound:", "trained:", "paper:"):
         assert start in told
 
 

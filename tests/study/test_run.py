@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from memloci.core.errors import BadInput
-from memloci.study import kept, pages, run
+from memloci.pipeline import write_study, write_verdicts
+from memloci.study import finding_cache, pages, run
 from memloci.study.claim import JUDGING, PILOT, QUICK, finding_from_dict
 from memloci.study.claims import CLAIMS
 from memloci.study.run import chosen
@@ -135,8 +136,8 @@ def test_lost_runs_are_told_and_leave_the_claim_open(fake, tmp_path, monkeypatch
 
 
 def test_pages_show_all_claims_of_a_directory(fake, tmp_path):
-    pages.write(tmp_path, _study(tmp_path, ["4a"]))
-    shown = pages.write(tmp_path, _study(tmp_path, ["4b"]))
+    write_study(_study(tmp_path, ["4a"]), tmp_path)
+    shown = write_study(_study(tmp_path, ["4b"]), tmp_path)
     assert [finding.id for finding in shown] == ["4a", "4b"]
     index = (tmp_path / "index.html").read_text()
     for name in ("4a", "4b"):
@@ -148,16 +149,16 @@ def test_the_readme_gets_the_table_between_its_marks(fake, tmp_path):
     findings = _study(tmp_path / "study", ["4a"])
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
-    pages.update_readme(readme, findings)
+    write_verdicts(findings, readme)
     text = readme.read_text()
     assert text.startswith(f"before\n{pages.BEGIN}\n") and text.endswith(f"{pages.END}\nafter\n")
     assert "old" not in text and "Heavy tails: log beats lin" in text
-    pages.update_readme(readme, [replace(found, profile="full", seeds=10) for found in findings])
+    write_verdicts([replace(found, profile="full", seeds=10) for found in findings], readme)
     table = readme.read_text().partition("| 4a ")[2]
     assert table.count(findings[0].verdict) == 2, "the verdict of the quick profile stays beside the new one"
     readme.write_text("no marks")
     with pytest.raises(BadInput, match="lacks the lines"):
-        pages.update_readme(readme, findings)
+        write_verdicts(findings, readme)
 
 
 def test_bad_input_is_one_line(tmp_path):
@@ -186,7 +187,7 @@ def _memloci(*arguments, cwd):
     code = f"import memloci.sweeps.start as start; start.EXECUTE = {FAKE!r}; import memloci.cli; memloci.cli.main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
-        env={**__import__("os").environ, "PYTHONPATH": str(kept.PACKAGE.parent)},
+        env={**__import__("os").environ, "PYTHONPATH": str(finding_cache.PACKAGE.parent)},
     )  # fmt: skip
 
 

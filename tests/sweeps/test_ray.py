@@ -235,7 +235,8 @@ def make_job(tmp_path):
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
     """A task sets flags for its process."""
-    for name in ("XLA_FLAGS", *local.SHARED, "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED"):
+    told = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+    for name in ("XLA_FLAGS", *local.SHARED, *told):
         monkeypatch.setenv(name, os.environ.get(name, ""))
         if not os.environ[name]:
             monkeypatch.delenv(name)

@@ -45,10 +45,10 @@ def test_faults_are_recorded_and_the_others_go_on(store):
     assert by_seed(store, "error")[fake.CRASH] == "RuntimeError: the engine broke"
 
 
-def test_what_the_engine_refuses_fails_as_a_group(store):
+def test_what_the_engine_refuses_fails_alone(store):
     make_worker(store, [*make_runs([0, fake.REFUSE]), make_run(5, batch=2)]).work()
-    assert by_seed(store, "status") == {0: "failed", fake.REFUSE: "failed", 5: "done"}
-    assert by_seed(store, "error")[0] == "the engine refuses this"
+    assert by_seed(store, "status") == {0: "done", fake.REFUSE: "failed", 5: "done"}
+    assert by_seed(store, "error")[fake.REFUSE] == "the engine refuses this"
 
 
 def test_a_stopped_worker_keeps_checkpoints_and_the_next_goes_on_from_them(store):

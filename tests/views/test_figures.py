@@ -35,14 +35,11 @@ def _seen(value: float) -> Measurement:
 
 
 def _draw_all(built: Built) -> dict[str, str]:
-    design = built.plan.design
     example = probes.example_run(built.model, built.task)
     maps, _ = probes.attention_maps(built.model, example.x)
     return {
         "memory": figures.memory_figure(built.task),
-        "kernels": figures.kernels_figure(
-            probes.slot_kernels(built.model, built.task, design.holds, design.slots)
-        ),
+        "kernels": figures.kernels_figure(probes.slot_kernels(built.model, built.task, built.plan.circuit)),
         "attention": figures.attention_figure(maps),
         "terms": figures.terms_figure(built.certificate),
         "wall": figures.wall_figure(probes.wall(12), (3,), built.certificate.bits),
@@ -98,8 +95,7 @@ def test_far_kernels_keep_their_peak_and_stay_light():
 
 def test_slot_kernels_are_what_the_model_does(chain):
     """The kernels, convolved with an input, give the model's output."""
-    design = chain.plan.design
-    kernels = probes.slot_kernels(chain.model, chain.task, design.holds, design.slots, n=8)
+    kernels = probes.slot_kernels(chain.model, chain.task, chain.plan.circuit, n=8)
     assert [kernel.variable for kernel in kernels] == ["x1", "x2"]
     K = np.sum([kernel.compiled for kernel in kernels], axis=0)
     x = np.asarray(jr.uniform(jr.key(1), (9, 1)), dtype=float)

@@ -1,4 +1,4 @@
-"""The picture of a query shows the tokens that matter, and the words about heads are those of the wiring."""
+"""The picture of a query shows the tokens that matter, and the words about heads are those of the circuit."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from memloci.circuits.wiring import Wiring
-from memloci.routes.adaptive import ADAPTIVE_ROUTES, AdaptiveDemand
 
+from memloci.circuits.circuit import Circuit
 from memloci.observe.trace import Glance, Look, Recall, Trace
-from memloci.synthesize import demand_of
+from memloci.routes.registry import ROUTES
+from memloci.synthesize import request_of
 from memloci.tasks.gallery import GALLERY
-from memloci.tasks.short import Adaptive
+from memloci.tasks.memories.lag import Lag
+from memloci.tasks.memories.pointer import Pointer
+from memloci.tasks.short import Adaptive, Essential, Fixed
+from memloci.tasks.task import Task
 from memloci.views import figures, follow
 from memloci.views.mechanism import doings
 
@@ -25,6 +28,7 @@ def _trace(t: int, lags: list[int], attended: int = -1) -> Trace:
             memory=i,
             level=i - 1,
             layer=i,
+            single=True,
             lag=lag,
             blank=lag > t,
             attended=Glance(lag + attended, 1.0) if lag <= t else Glance(t, 1.0),
@@ -35,7 +39,8 @@ def _trace(t: int, lags: list[int], attended: int = -1) -> Trace:
         )
         for i, lag in enumerate(lags, start=1)
     )
-    looks = [Look(0, 0, (), (Glance(1, 1.0),)), *(Look(i, 0, (i,), ()) for i in range(1, len(lags) + 1))]
+    looks = [Look(0, 0, "recalls the token before", (), (Glance(1, 1.0),))]
+    looks += [Look(i, 0, f"recalls memory {i}", (i,), ()) for i in range(1, len(lags) + 1)]
     return Trace(t, x, ("a", "v"), len(lags) + 1, tuple(looks), recalls, np.zeros(1), np.zeros(1))
 
 
@@ -67,11 +72,33 @@ def test_a_wrong_token_is_said_to_be_wrong():
 
 
 def test_layers_that_carry_alike_are_one_lane():
-    looks = tuple(Look(l, 0, (), (Glance(1, 1.0),)) for l in range(5))
+    looks = tuple(Look(l, 0, "shifts by 1", (), (Glance(1, 1.0),)) for l in range(5))
     base = _trace(9, [4])
     chain = replace(base, layers=6, looks=looks, recalls=(replace(base.recalls[0], layer=5, attended=None),))
     assert [lane.title for lane in follow._lanes(chain)] == ["layers 1 to 5", "layer 6"]
-    assert "each 1 step back" in _texts(follow.picture(chain))
+    assert {"shifts by 1", "each 1 step back"} <= set(_texts(follow.picture(chain)))
+    other = replace(looks[2], purpose="recalls lag 1")
+    apart = replace(chain, looks=(*looks[:2], other, *looks[3:]))
+    titles = ["layers 1 to 2", "layer 3", "layers 4 to 5", "layer 6"]
+    assert [lane.title for lane in follow._lanes(apart)] == titles
+
+
+def test_a_lane_says_what_its_heads_are_for_and_is_never_too_long():
+    trace = _trace(9, [3, 8])
+    assert {"recalls the token before", "recalls memory 1", "recalls memory 2"} <= set(
+        _texts(follow.picture(trace))
+    )
+    more = [Look(1, h, f"recalls memory {h + 1} of a long list of memories", (1,), ()) for h in range(3)]
+    lane = follow._lanes(replace(trace, looks=tuple(more)))[1]
+    assert lane.said.endswith("… and 2 more") and len(lane.said) <= follow.MOST_LETTERS
+
+
+def test_a_memory_made_of_many_tokens_has_no_lag():
+    trace = _trace(9, [4])
+    many = replace(trace.recalls[0], single=False, lag=None, read=None, blank=False)
+    assert many.right
+    svg = follow.picture(replace(trace, recalls=(many,)))
+    assert "m1: many tokens, v = 0.111" in _texts(svg) and "hop" not in svg
 
 
 def test_names_of_channels_are_escaped():
@@ -83,35 +110,44 @@ def test_names_of_channels_are_escaped():
 # -- mechanism --------------------------------------------------------------------------------------------
 
 
-def _wiring(name: str, route: str, precision: str = "float32") -> Wiring:
-    demand = demand_of(GALLERY[name](), 1e-3, precision)
-    assert isinstance(demand, AdaptiveDemand)
-    return ADAPTIVE_ROUTES[route](demand)
+def _circuit(task: Task, route: str, precision: str = "float32") -> Circuit:
+    return ROUTES[route](request_of(task, 1e-3, precision))
 
 
 def test_heads_of_a_rotary_pointer_in_words():
-    told = doings(_wiring("nested-2", "rotary"))
+    told = doings(_circuit(GALLERY["nested-2"](), "rotary"))
     assert [d.layers for d in told] == ["1", "2", "3", "4"]
-    assert told[0].looks == "1 step back" and "the lag g1" in told[0].neurons
+    assert told[0].purpose == "recalls the token before" and "query of memory 1" in told[0].neurons
+    assert told[0].writes == "slots for later layers" and told[0].reads == "a, presence, v"
     assert [d.writes for d in told[1:]] == ["memory 1", "memory 2", "memory 3"]
-    assert told[3].looks.startswith("g3 − 1 steps back") and told[3].reads == "v of the token before"
+    assert [d.purpose for d in told[1:]] == [f"recalls memory {i}" for i in (1, 2, 3)]
+    assert "query of memory 2" in told[1].neurons and "query of memory 3" in told[2].neurons
+    assert told[3].sees == "where its query and the keys meet" and told[3].reads == "v, as carried so far"
 
 
 def test_layers_of_a_chain_are_told_once():
-    told = doings(_wiring("nested-1", "chain"))
+    told = doings(_circuit(GALLERY["nested-1"](), "chain"))
     assert [d.layers for d in told] == ["1", "2 to 11", "12", "13"]
-    assert "into memory 1" in told[2].neurons and "into memory 2" in told[3].neurons
+    assert [d.purpose for d in told] == ["shifts by 1"] * 3 + [""]
+    assert "memory 1 chosen" in told[2].neurons and "memory 2 chosen" in told[3].neurons
 
 
 def test_heads_that_sum_to_a_lag_are_one_line():
     task = Adaptive(
         channels=[{"name": "a", "values": [1, 2]}, {"name": "v", "range": [-1, 1]}], lags=["a0"], readout="v1"
     )
-    demand = demand_of(task, 1e-3, "float64")
-    assert isinstance(demand, AdaptiveDemand)
-    wiring = ADAPTIVE_ROUTES["lin-tmx"](demand)
-    line = doings(wiring)[-1]
-    assert int(line.heads) == wiring.heads > 1 and re.search(r"exp\(−β \(z − g1\)\), β from", line.looks)
+    circuit = _circuit(task, "lin-tmx", "float64")
+    line = doings(circuit)[-1]
+    assert int(line.heads) == circuit.heads > 1 and "that together recall memory 1" in line.purpose
+    assert re.fullmatch(r"lin slopes \S+ to \S+, moved by its query", line.sees)
+    kernels = Essential(kernels=["exp(-z)", "exp(-0.5 * z)"], readout="x1 - x2")
+    (line,) = doings(_circuit(kernels, "one-layer-lin"))
+    assert (line.heads, line.writes, line.sees) == ("2", "memories 1, 2", "lin slopes 0.5 to 1")
+    peaks = doings(_circuit(Fixed(lags=[1, 3], readout="x1 - x2"), "rotary"))
+    assert [(d.sees, d.writes) for d in peaks] == [
+        ("a peak at lag 1", "memory 1"),
+        ("a peak at lag 3", "memory 2"),
+    ]
 
 
 # -- figures ----------------------------------------------------------------------------------------------
@@ -122,6 +158,7 @@ def test_lags_that_memories_may_have_are_drawn(name):
     task = GALLERY[name]()
     svg = figures.memory_figure(task)
     assert svg == figures.memory_figure(task)
-    assert isinstance(task, Adaptive)
+    assert task.kind == "adaptive"
     texts = _texts(svg)
-    assert [f"m{i}: {lag}" in texts for i, lag in enumerate(task.lags, start=1)] == [True] * task.M
+    lags = [memory.lag for memory in task.memories if isinstance(memory, Lag | Pointer)]
+    assert [f"m{i}: {lag}" in texts for i, lag in enumerate(lags, start=1)] == [True] * task.M

@@ -51,8 +51,12 @@ def test_a_printed_theorem_is_still_proved():
     """The mass and the least error are rounded down."""
     theorem = Theorem("log", "lag 2", 1257.0, Proved(0.00334), 0.0021789, 590.9)
     said = theorem_text(theorem)
-    assert "one-layer log architecture" in said and "mass at most 1.25e+3" in said and "below 2.17e-3" in said
-    assert "mass below 5.90e+2" in theorem_text(replace(theorem, E_least=0.0))
+    assert (
+        "one-layer log architecture" in said
+        and "mass at most 1,250 has" in said
+        and "below 0.00217 for" in said
+    )
+    assert "mass below 590 has" in theorem_text(replace(theorem, E_least=0.0))
     nothing = theorem_text(replace(theorem, E_least=0.0, mass_least=0.0))
     assert nothing.startswith("Nothing is proved")
 
@@ -72,8 +76,8 @@ def test_levels_are_told_and_the_one_outside_its_margin():
     )
     assert outside(certificate) == levels[1:]
     told = _text(certificate_table(certificate))
-    assert "recall of 1, 3" in told and "within its margin of 2.50e-1" in told
-    assert "outside its margin of 2.57e-1" in told  # a margin is rounded down
+    assert "recall of 1, 3" in told and "within its margin of 0.25" in told
+    assert "outside its margin of 0.257" in told  # a margin is rounded down
     unknown = replace(certificate, levels=(Level((1,), Proved("inf"), 0.25),))
     assert outside(unknown) == unknown.levels
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from memloci import cli
+from memloci import cli, pipeline
 from memloci.model.transformer import Transformer
 from memloci.observe.lags import head_lags, influence
 from memloci.tasks.short import Adaptive, Essential, Fixed
@@ -178,7 +178,7 @@ def test_the_command_gives_the_same_runs(training, tmp_path, monkeypatch):
         asked.extend(runs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memloci.train.train.train_together", caught)
+    monkeypatch.setattr(pipeline, "train_together", caught)
     words = command(runs[0], seeds=2).replace("\\\n", " ").split()
     CliRunner().invoke(cli.app, words[1:])
     assert [run.key for run in asked] == [run.key for run in runs]

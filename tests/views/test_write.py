@@ -14,7 +14,7 @@ from memloci.certify.certificate import Level
 from memloci.core.numbers import lower_number, number
 from memloci.core.proved import Proved
 from memloci.observe.sup_error import Measurement, measure
-from memloci.pipeline import Built, best, compile, plan, write
+from memloci.pipeline import Built, compile, plan, write
 from memloci.synthesize import Plans
 from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.tradeoffs.rates import Fitted, HeadRates, PaperRates, Rates, Theorem, WidthRates
@@ -63,7 +63,7 @@ class Checked(HTMLParser):
 def made() -> tuple[Built, Plans, Measurement]:
     task = Fixed(description="a short delay", lags=[3], readout="x1")
     plans = plan(task, routes=["rotary", "depth-1"])
-    built = compile(task, best(plans))
+    built = compile(task, plans.best)
     return built, plans, measure(built.model, task, key=jr.key(0), sequences=4, steps=4, starts=1, length=16)
 
 
@@ -147,7 +147,7 @@ def test_infinite_bounds_and_no_bits_are_told(made):
 def test_hostile_texts_are_escaped(made):
     built, plans, seen = made
     task = Fixed(description=HOSTILE, lags=[3], readout="x1")
-    chosen = replace(built.plan, design=replace(built.plan.design, why=HOSTILE))
+    chosen = replace(built.plan, circuit=replace(built.plan.circuit, why=HOSTILE))
     c = replace(built.certificate, assumptions=(HOSTILE,), arithmetic=HOSTILE)
     c = replace(c, terms=(replace(c.terms[0], name=HOSTILE, formula=HOSTILE), *c.terms[1:]))
     hostile = replace(plans, obstacles={HOSTILE: HOSTILE})
@@ -168,7 +168,7 @@ def pointer() -> tuple[Built, Plans]:
     channels = [{"name": "a", "values": [1, 2]}, {"name": "v", "range": [-1, 1]}]
     task = Adaptive(channels=channels, lags=["a0", "a0 + a1"], readout="v2")
     plans = plan(task, routes=["rotary", "chain"])
-    return compile(task, best(plans)), plans
+    return compile(task, plans.best), plans
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +210,9 @@ def test_a_level_outside_its_margin_is_named(pointer):
     assert 'missed">outside</span>' in html
 
 
-def test_the_chosen_route_is_marked_though_wirings_hold_arrays(pointer):
+def test_the_chosen_route_is_marked_though_circuits_hold_arrays(pointer):
     built, plans = pointer
-    again = replace(built.plan, design=replace(built.plan.design))
+    again = replace(built.plan, circuit=replace(built.plan.circuit))
     html = report_html(replace(built, plan=again), plans)
     assert html.count('<tr class="chosen">') == 1
 
@@ -280,7 +280,7 @@ def test_rates_that_were_not_measured_are_only_stated(page):
 
 @pytest.mark.slow
 def test_a_one_layer_page_has_its_theorem():
-    """From a compiled model to the sentence: the numbers are the design's and the floor's."""
+    """From a compiled model to the sentence: the numbers are the circuit's and the floor's."""
     built = compile(Fixed(lags=[2], readout="x1"), tolerance=0.1, route="one-layer-lin")
     html = report_html(built)
     Checked(html)
@@ -303,7 +303,7 @@ def test_index_links_every_entry(made):
 def test_page_of_a_kernel_that_was_not_measured():
     task = Essential(kernels=["exp(-0.3 * z)"], readout="0.5 * x1")
     plans = plan(task, routes=["one-layer-lin"])
-    html = report_html(compile(task, best(plans)), plans)
+    html = report_html(compile(task, plans.best), plans)
     Checked(html)
     assert "Nothing was measured" in html and "exp(-0.3 * z)" in html
 

@@ -129,9 +129,10 @@ def unit_roundoff(precision: str | int) -> float:
     """u of a format, or of a number of significand bits."""
     if isinstance(precision, int) and 2 <= precision <= MAX_BITS:
         return 2.0**-precision
-    if isinstance(precision, int):
-        raise BadInput(f"precision of {precision} bits: choose 2 to {MAX_BITS}, or {', '.join(PRECISIONS)}")
-    return precision_of(precision).u
+    if isinstance(precision, str) and precision in PRECISIONS:
+        return PRECISIONS[precision].u
+    known = ", ".join(PRECISIONS)
+    raise BadInput(f"precision {precision!r}: choose {known}, or a number of bits from 2 to {MAX_BITS}")
 
 
 def _max_gate(precision: Precision) -> float:

@@ -34,6 +34,7 @@ class Serves:
     scores: tuple[str, ...] = ("dp", "dpf", "tmx", "tmx-mul")
     normalisations: tuple[str, ...] = ("softmax", "infinite", "none")
     encodings: tuple[str, ...] | None = None  # None: any that is a table over lags, and rope
+    needs: str = ""  # what the others lack, for people
 
     def refusal(self, who: str, architecture: "Architecture") -> str | None:
         a = architecture
@@ -43,14 +44,17 @@ class Serves:
             ("normalisation", a.normalisation, self.normalisations),
         ):
             if name not in known:
-                return f"{who} does not serve {what} {name!r}, only {', '.join(known)}"
+                needs = f"; it needs {self.needs}" if self.needs else ""
+                return f"{who} does not serve {what} {name!r}, only {', '.join(known)}{needs}"
         return None
 
     @staticmethod
     def _tables(architecture: "Architecture") -> tuple[str, ...]:
-        from memloci.model.encodings import ENCODINGS
+        """Encodings that leave <q, k> alone, so that a table over lags says all about them; and rope."""
+        from memloci.model.encodings import ENCODINGS, AbstractEncoding
 
-        return tuple(name for name, kind in ENCODINGS.items() if not kind.rotates or name == "rope")
+        plain = lambda kind: not kind.rotates and kind.inner is AbstractEncoding.inner
+        return tuple(name for name, kind in ENCODINGS.items() if plain(kind) or name == "rope")
 
 
 class AbstractPath(ABC):

@@ -11,7 +11,8 @@ top_t is the largest logit under softmax; otherwise top = 0 and total = 1 here, 
 T is a table over lags, made once by the encoding's own code, so it is as accurate as the plain logits. It
 is -inf at lags that are not visible. All pairs of blocks that are d blocks apart share one Toeplitz block of T:
 the outer loop runs over d, the inner one over the queries. Blocks in the future, or beyond the window, are not
-visited. Sums grow block by block; when a new block raises top_t, the sums so far are scaled down.
+visited. Sums grow block by block; when a new block raises top_t, the sums so far are scaled down. Where nothing is scaled
+the sums come with their own rounding errors, so that a long past costs no more than one block (certify/past_sums.py).
 
 Scores are stored [key, query]: maxima and sums over keys then run along the fast axis. A group is one head of
 one sequence. `vmap` makes more groups, and as many are worked on at a time as a core's cache holds.
@@ -33,8 +34,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from memloci.core.arrays import Scalar, Stream
+from memloci.model.encodings import silent_with_dot
 from memloci.model.normalisation import whole_past
 from memloci.model.paths.base import AbstractPath, Serves, Values
+from memloci.model.paths.decay import two_sum
 from memloci.model.rotation import angles, rotate
 
 if TYPE_CHECKING:  # it stands above
@@ -100,7 +103,7 @@ def _parts(head: "Head", X: Stream, *, lags: int) -> tuple[Parts, Scalar | None]
         q = (X @ score.w)[:, None]
         k = jnp.ones_like(q)
     if not head.normalisation.sums_position:
-        silent = score.dot and not encoding.has_phi  # then the lag is in q and k, or nowhere
+        silent = score.dot and silent_with_dot(encoding)  # then the lag is in q and k, or nowhere
         table = None if silent else encoding.position(z, dtype)
     elif past.window is None:
         anchor, divisor = whole_past(encoding, past, dtype)
@@ -280,27 +283,37 @@ def _forward(plan: Plan, parts: Parts, V: PerGroup) -> tuple[PerGroup, PerGroup,
         top_before = state[0]  # read here, written there: XLA then copies it once per d, not once per block
 
         def visit(i, j, state):
-            top, sums = state
+            top, sums, missed = state
             x = _logits(_at(k, j, c), _at(queries, i, c), T)
             if not plan.softmax:
-                return top, _add(sums, _at(v, j, c) @ jnp.exp(x), i)
+                total, low = _added(_at(sums, i, c), _at(missed, i, c), _at(v, j, c) @ jnp.exp(x))
+                return top, _put(sums, total, i), _put(missed, low, i)
             before = _at(top_before, i, c)
             now = jnp.maximum(before, x.max(axis=2, keepdims=True))
             finite = jnp.where(now == -jnp.inf, 0.0, now)  # where nothing is visible so far
             new = _at(v, j, c) @ jnp.exp(x - finite)
             sums = _put(sums, _at(sums, i, c) * jnp.exp(before - finite) + new, i)
-            return _put(top, now, i), sums
+            return _put(top, now, i), sums, missed
 
         return _visit(plan, d, c, visit, state)
 
     top = jnp.full_like(v[:, :, :1], -jnp.inf if plan.softmax else 0.0)
-    top, sums = jax.lax.fori_loop(0, plan.distances, at_distance, (top, jnp.zeros_like(v)))
+    missed = jnp.zeros_like(top if plan.softmax else v)
+    top, sums, _ = jax.lax.fori_loop(0, plan.distances, at_distance, (top, jnp.zeros_like(v), missed))
     top, sums = (_joined(plan, _turned(x)) for x in (top, sums))
     if not plan.softmax:
         return sums, top, None
     some = (jnp.arange(n) > 0)[None, :, None]
     total = jnp.where(some, sums[:, :, d_v:], 1.0)
     return sums[:, :, :d_v] / total, jnp.where(some, top, 0.0), total
+
+
+def _added(sums: Array, missed: Array, new: Array) -> tuple[Array, Array]:
+    """sums + missed + new as such a pair again: `missed` stays below half a unit in the last place of the sums."""
+    total, error = two_sum(sums, new)
+    low = missed + error
+    high = total + low
+    return high, low - (high - total)
 
 
 def _backward(

@@ -9,7 +9,9 @@
 | sharp | n | n | heads that read a few positions each; only if asked for: sharp.py |
 
 `auto` takes the fastest that agrees with the definition to rounding. `certified` takes the fastest of those whose
-rounding the certificates cover: the recurrence of lin heads with `infinite` normalisation, and blocks for all others.
+rounding the certificates cover: the recurrence of lin heads with `infinite` normalisation, and blocks for all others. It
+leaves the plain definition early, because one sum of n terms in any order rounds most. `taken` says which paths a model
+may take at all, and `covered` which of them the certificates cover: certify refuses a model that may take another.
 To add a path, write its class in a file of its own and list it in PATHS.
 """
 
@@ -21,7 +23,7 @@ from memloci.model.architecture import Architecture
 from memloci.model.paths.base import AbstractPath
 from memloci.model.paths.blocks import Blocks
 from memloci.model.paths.convolution import Convolution
-from memloci.model.paths.plain import Plain
+from memloci.model.paths.plain import Plain, longest_plain
 from memloci.model.paths.recurrence import Recurrence
 from memloci.model.paths.sharp import Sharp
 
@@ -35,24 +37,26 @@ AUTOMATIC = ("auto", "certified")
 RECURRENT_FROM = {"cpu": 256}
 BLOCKS_FROM = {"cpu": 512}
 ELSEWHERE = 2048
+CERTIFIED_FROM = 256  # on every device: what is proved must not depend on it
+LONGEST = 2**31  # positions are 32-bit integers
 
 
 def choose(architecture: Architecture, n: int, device: str | None = None) -> str:
     """The name of the path for sequences of length n; `device` is JAX's default one."""
     if architecture.path not in AUTOMATIC:
         return architecture.path
-    device = device or jax.default_backend()
     recurrent = Recurrence.refusal(architecture) is None
+    blocks = Blocks.refusal(architecture) is None
     if architecture.path == "certified":
-        recurrent = recurrent and covered("recurrence", architecture)
+        if n < CERTIFIED_FROM or not blocks:
+            return "plain"
+        return "recurrence" if recurrent and covered("recurrence", architecture) else "blocks"
+    device = device or jax.default_backend()
     if recurrent and n >= RECURRENT_FROM.get(device, ELSEWHERE):
         return "recurrence"
-    if Blocks.refusal(architecture) is not None:
-        return "plain"
     seen = n if architecture.window is None else min(n, architecture.window)
-    if n * seen >= BLOCKS_FROM.get(device, ELSEWHERE) ** 2 or n >= 8 * BLOCKS_FROM.get(device, ELSEWHERE):
-        return "blocks"
-    return "plain"
+    start = BLOCKS_FROM.get(device, ELSEWHERE)
+    return "blocks" if blocks and (n * seen >= start**2 or n >= 8 * start) else "plain"
 
 
 def covered(path: str, architecture: Architecture) -> bool:
@@ -63,10 +67,26 @@ def covered(path: str, architecture: Architecture) -> bool:
     return path in ("plain", "blocks", "sharp")
 
 
-def may_take(path: str, architecture: Architecture) -> bool:
-    """Whether a model that certificates cover takes this path at some length."""
-    asked = architecture.path == path or architecture.path in AUTOMATIC
-    return asked and PATHS[path].refusal(architecture) is None and covered(path, architecture)
+def taken(architecture: Architecture) -> dict[str, int]:
+    """Every path that a model may take, on some device, and the longest sequence that takes it."""
+    plain = longest_plain(architecture.heads)
+    if architecture.path not in AUTOMATIC:
+        return {architecture.path: plain if architecture.path == "plain" else LONGEST}
+    devices = [*RECURRENT_FROM, *BLOCKS_FROM, "any other"]
+    found = {path: LONGEST for device in devices if (path := choose(architecture, LONGEST, device)) != "plain"}
+    if not found:
+        return {"plain": plain}
+    changes = [_first(architecture, device) for device in devices]
+    return {"plain": min(max(changes) - 1, plain), **found}
+
+
+def _first(architecture: Architecture, device: str) -> int:
+    """The length from which a model leaves the plain definition on this device."""
+    low, high = 0, LONGEST
+    while high - low > 1:
+        n = (low + high) // 2
+        low, high = (n, high) if choose(architecture, n, device) == "plain" else (low, n)
+    return high
 
 
 def overview(device: str | None = None) -> Iterator[tuple[str, dict[int, str]]]:

@@ -8,7 +8,9 @@ g_t = 1 / sum of those weights.
 
 A recurrence over all n would lose digits twice. First, e^-p is rounded: after 1/p steps the weight is off by
 eps/p. So S + expm1(-p) S is taken where p is small, whose error is eps p per step. Second, adding v to a sum of 1/p
-such terms loses eps/p of it. So the past is cut into chunks: a sum from 0 inside each, and one over chunks.
+such terms loses eps/p of it. So the past is cut into chunks: a sum from 0 inside each, and one over chunks, which
+carries the rounding error of its additions along (`Fading`): no error then grows with the length, nor with 1/p
+(certify/past_sums.py has the bound).
 
 The gradient is the same recurrence backwards in time, and the slope's needs only one product more:
 
@@ -36,6 +38,38 @@ def decayed(V: Values, p: PerHead, g: Gains) -> Values:
     return _forward(V, p, g)
 
 
+class Fading(NamedTuple):
+    """e^-u taken apart, for a decaying sum that comes with its own rounding error, S + e:
+
+        S' + e' = e^-u (S + e) + v        S' = fl(S + y),   y = expm1(-u) S + (v + e^-u e),   e' = S + y - S' exactly
+
+    y is small where u is, so that its rounding is too. For fast u there is nothing to lose, and y = e^-u S + ... alone.
+    """
+
+    hold: Array  # 1 or 0
+    decay: Array  # expm1(-u) or e^-u
+    left: Array  # e^-u itself
+
+    @classmethod
+    def at(cls, u: Array) -> "Fading":
+        small = u < SMALL
+        left = jnp.exp(-u)
+        return cls(small.astype(u.dtype), jnp.where(small, jnp.expm1(-u), left), left)
+
+
+def faded(fading: Fading, S: Array, e: Array, v: Array) -> tuple[Array, Array]:
+    """(S', e')."""
+    old, y = fading.hold * S, fading.decay * S + (v + fading.left * e)
+    return two_sum(old, y)
+
+
+def two_sum(x: Array, y: Array) -> tuple[Array, Array]:
+    """x + y, rounded, and what that misses: exact, because additions are not reordered."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
 class _Rates(NamedTuple):
     """What a chunk of C steps needs, of shape (1, H d_v), or (C, H d_v) where it depends on the step.
 
@@ -45,7 +79,7 @@ class _Rates(NamedTuple):
     hold: Array  # S <- hold S + (decay S + v): 1 or 0, and expm1(-p) or e^-p
     decay: Array
     old: Array  # what is left of the sum before the chunk at its i-th step
-    over: Array  # ... and after the chunk
+    over: Fading  # ... and after the chunk
     new: Array  # the weight of the i-th step's value, relative to the chunk's first
     rise: Array  # -|p| for p < 0, else 0: chunks are weighed by e^{rise t0}
     fall: Array  # p for p > 0, else 0
@@ -53,13 +87,13 @@ class _Rates(NamedTuple):
 
 def _rates(p: PerHead, C: int, d: int) -> _Rates:
     fall, rise = (jnp.repeat(side(p, 0.0), d)[None, :] for side in (jnp.maximum, jnp.minimum))
-    small = fall < SMALL
     i = jnp.arange(C, dtype=p.dtype)[:, None]
+    step = Fading.at(fall)
     return _Rates(
-        hold=small.astype(p.dtype),
-        decay=jnp.where(small, jnp.expm1(-fall), jnp.exp(-fall)),
+        hold=step.hold,
+        decay=step.decay,
         old=jnp.exp(-fall * i),
-        over=jnp.exp(-fall * C),
+        over=Fading.at(fall * C),
         new=jnp.exp(rise * i),
         rise=rise,
         fall=fall,
@@ -88,14 +122,14 @@ def _forward(V: Values, p: PerHead, g: Gains) -> Values:
     rates = _rates(p, C, d)
 
     def chunk(carry, given):
-        (S, t0), (V, g) = carry, given
+        (S, e, t0), (V, g) = carry, given
         started = jnp.exp(rates.rise * t0)
         total, within = _within(rates, V * rates.new)
         out = (started * within + rates.old * S) * jnp.repeat(g, d, axis=1)
-        return (rates.over * S + started * total, t0 + C), out
+        return (*faded(rates.over, S, e, started * total), t0 + C), out
 
-    start = jnp.zeros((1, H * d), V.dtype), jnp.zeros((), V.dtype)
-    _, out = jax.lax.scan(chunk, start, (_chunks(V, C), _chunks(g, C)))
+    none = jnp.zeros((1, H * d), V.dtype)
+    _, out = jax.lax.scan(chunk, (none, none, jnp.zeros((), V.dtype)), (_chunks(V, C), _chunks(g, C)))
     return out.reshape(-1, H, d)[:n]
 
 
@@ -120,7 +154,7 @@ def _backward(kept, bar: Values) -> tuple[Values, PerHead, Gains]:
         V_bar = (within + jnp.flip(rates.old, 0) * S) * (rates.new * jnp.exp(rates.rise * t0))
         slope = jnp.where(rates.rise < 0, (t0 + i) * V, -jnp.exp(-rates.fall) * Y)
         p_bar = (V_bar * slope).sum(axis=0, keepdims=True)
-        return (rates.over * S + total, t0 - C), (V_bar, per_head(bar * Y), p_bar)
+        return (rates.over.left * S + total, t0 - C), (V_bar, per_head(bar * Y), p_bar)
 
     m = -(-n // C)
     start = jnp.zeros((1, H * d), V.dtype), jnp.asarray((m - 1) * C, V.dtype)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # these stand above
     from memloci.model.attention import Head
 
 Table = Float[Array, "H J"]
-KERNELS = Serves(scores=("dpf", "tmx"))  # weights that are a kernel over lags, times a gate
+KERNELS = Serves(scores=("dpf", "tmx"), needs="weights that are a kernel over lags, times a gate")
 RUN = 256  # terms that are added up in one product
 
 

@@ -239,7 +239,7 @@ class Attend(eqx.Module):
         Q, K = on_tokens(score.W_Q), on_tokens(score.W_K)
         table, scale = eqx.filter_vmap(lambda head: _table(head, z, visible))(heads)
         p = None
-        if softmax and isinstance(heads.encoding, Lin):
+        if softmax and type(heads.encoding) is Lin:  # exactly: a derived class may have another phi
             table, p = lax.stop_gradient(table), heads.encoding.p
         common: dict[str, Any] = {"scale": None if softmax else scale, "p": p}
         if isinstance(heads.encoding, Rope):

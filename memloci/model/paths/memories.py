@@ -15,11 +15,7 @@ it stays NaN for ever, since even 0 NaN = NaN; a window forgets it with its lag.
 *Rows are written before they are read*: then the compiler can write where they lie, and copies nothing. So there
 is a row for lag 0 too, which is never seen.
 
-*A sum over 10^9 positions* would lose digits, so each comes with its own rounding error, S + e:
-
-    S' + e' = e^-u (S + e) + v        S' = fl(S + y),   y = expm1(-u) S + (v + e^-u e),   e' = S + y - S' exactly
-
-y is small where u is, so that its rounding is too. For fast u there is nothing to lose, and y = e^-u S + ... alone.
+*A sum over 10^9 positions* would lose digits, so each comes with its own rounding error, S + e (`decay.Fading`).
 """
 
 from abc import abstractmethod
@@ -35,10 +31,11 @@ from jaxtyping import Array, Float, Int
 
 from memloci.core.arrays import PerHead, Stream
 from memloci.model.attention import Head
-from memloci.model.encodings import T5, Lin, Log
+from memloci.model.encodings import T5, Lin, Log, silent_with_dot
 from memloci.model.normalisation import Past, whole_past
+from memloci.model.paths import decay
 from memloci.model.paths.base import Serves, Values
-from memloci.model.paths.decay import SMALL
+from memloci.model.paths.decay import SMALL, faded
 from memloci.model.paths.exponentials import grid, weights
 from memloci.model.paths.factors import Table, positions
 from memloci.model.paths.recurrence import CHUNK, gain
@@ -70,13 +67,13 @@ STREAMS = Serves()
 def remember(heads: Head, rows: int) -> AbstractMemory:
     """The memory these heads need. It looks at the slopes, so not inside jit; only a cache has `rows`."""
     if heads.past.window is None and heads.score.name in ("dpf", "tmx"):
-        match heads.encoding:
-            case Lin():
-                return Decay.of(heads)
-            case Log(p) if p is not None and bool((np.asarray(p) >= 0).all()):
-                return NearFar.of_log(heads)
-            case T5():
-                return NearFar.of_t5(heads)
+        kind = type(heads.encoding)  # exactly: a class derived from one of these may have another kernel
+        if kind is Lin:
+            return Decay.of(heads)
+        if kind is Log and bool((np.asarray(heads.encoding.slope()) >= 0).all()):
+            return NearFar.of_log(heads)
+        if kind is T5:
+            return NearFar.of_t5(heads)
     return Cache.of(heads, rows)
 
 
@@ -107,11 +104,8 @@ class Fading(eqx.Module):
     def add(self, sums: Float[Array, "2 *sums"], v: Float[Array, "*sums"]) -> Float[Array, "2 *sums"]:
         """S + e after one step; e is exact because additions are not reordered."""
         S, e = sums
-        hold, decay, left = (jnp.broadcast_to(part, S.shape) for part in self.parts)
-        old, y = hold * S, decay * S + (v + left * e)
-        new = old + y
-        added = new - old
-        return jnp.stack([new, (old - (new - added)) + (y - added)])
+        parts = (jnp.broadcast_to(part, S.shape) for part in self.parts)
+        return jnp.stack(faded(decay.Fading(*parts), S, e, v))
 
 
 class Scale(eqx.Module):
@@ -363,7 +357,7 @@ class Cache(AbstractMemory):
             z = jnp.asarray(lags * past.stride, jnp.int32)
             phi = lambda encoding: encoding.phi(z, dtype)
             table = eqx.filter_vmap(phi, axis_size=H)(encoding)  # lin and log have no array of their own here
-        elif score.dot and not encoding.has_phi:
+        elif score.dot and silent_with_dot(encoding):
             table = None
         elif not heads.normalisation.sums_position:
             table = positions(heads, lags, dtype)

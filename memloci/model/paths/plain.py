@@ -1,5 +1,7 @@
 """The plain definition: all n^2 weights, then one product."""
 
+import math
+
 import equinox as eqx
 
 from memloci.core.arrays import Stream
@@ -9,6 +11,11 @@ from memloci.model.paths.base import AbstractPath, Values
 MOST_PAIRS = 2**31  # of all heads: 8 to 16 GiB of weights
 
 
+def longest_plain(heads: int) -> int:
+    """The longest sequence whose weights are held."""
+    return math.isqrt(MOST_PAIRS // heads)
+
+
 class Plain(AbstractPath):
     name = "plain"
     growth = "n^2 time and memory"
@@ -16,7 +23,7 @@ class Plain(AbstractPath):
     @classmethod
     def recalled(cls, heads, X: Stream, V: Values) -> Values:
         n, H, _ = V.shape
-        if n * n * H > MOST_PAIRS:
+        if n > longest_plain(H):
             raise BadInput(
                 f"path 'plain' would hold {n:,} x {n:,} weights of {H} heads; use path 'auto' or 'blocks'"
             )

@@ -9,6 +9,7 @@
 A log head with p < 0 weighs the far past most; it takes the blocks.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 from memloci.core.arrays import PerHead, Stream
 from memloci.model.encodings import T5, Lin, Log
 from memloci.model.paths import factors
-from memloci.model.paths.base import AbstractPath, Serves, Values
+from memloci.model.paths.base import AbstractPath, Values
 from memloci.model.paths.blocks import Blocks
 from memloci.model.paths.decay import Gains, decayed
 from memloci.model.paths.exponentials import grid, weights
@@ -33,7 +34,11 @@ class Recurrence(AbstractPath):
     name = "recurrence"
     growth = "n"
 
-    serves = Serves(scores=("dpf", "tmx"), encodings=("lin", "log", "t5"))
+    serves = replace(
+        factors.KERNELS,
+        encodings=("lin", "log", "t5"),
+        needs="weights that are a kernel over lags with a short recurrence, times a gate",
+    )
 
     @classmethod
     def refusal(cls, architecture):

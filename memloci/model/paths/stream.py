@@ -23,13 +23,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
 from jaxtyping import Array, Float
 
 from memloci.core.arrays import Stream as Residual
 from memloci.core.errors import BadInput
 from memloci.core.files import read_bytes, replace_together
 from memloci.core.specs import shorten
+from memloci.core.tensors import pack, unpack
 from memloci.model.attention import Head
 from memloci.model.encodings import AbstractEncoding, Learned, Sin
 from memloci.model.paths.memories import (
@@ -110,7 +110,7 @@ class Stream:
             raise BadInput(f"{str(path)!r} names no file to save the stream in")
         tensors = dict(zip(self._blank(), map(np.asarray, self._state), strict=True))
         metadata = {"format": FORMAT, "model": fingerprint(self._model)}
-        replace_together(path.parent, {path.name: safetensors.numpy.save(tensors, metadata=metadata)})
+        replace_together(path.parent, {path.name: pack(tensors, metadata)})
 
     @classmethod
     def restore(cls, model: Transformer, path: str | os.PathLike[str]) -> "Stream":
@@ -185,7 +185,7 @@ class Stream:
         most = sum(leaf.size * leaf.dtype.itemsize for leaf in self._blank().values())
         if self._room < _last(self._model):
             most *= MOST_ROWS // self._rows
-        tensors, metadata = _parse(read_bytes(path, most + HEADER))
+        tensors, metadata = unpack(read_bytes(path, most + HEADER))
         if metadata.get("format") != FORMAT:
             raise BadInput(
                 f"not a stream that this version reads: its format is {shorten(metadata.get('format'))}"
@@ -221,22 +221,13 @@ def fingerprint(model: Transformer) -> str:
     return digest.hexdigest()
 
 
-def _parse(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    try:
-        tensors = safetensors.numpy.load(data)
-    except Exception as error:  # the parser's own errors are of many types, some of them undocumented
-        raise BadInput(f"not a whole safetensors file: {shorten(str(error))}") from None
-    start = int.from_bytes(data[:8], "little")  # the parser has checked this header
-    return tensors, json.loads(data[8 : 8 + start]).get("__metadata__") or {}
-
-
 def _past(model: Transformer) -> Any:
     return model.layers[0].attention.heads.past
 
 
 def _last(model: Transformer) -> int:
     """The positions a stream can have."""
-    return model.positions.table.shape[0] if isinstance(model.positions, Learned) else LONGEST
+    return model.positions.table.shape[0] if type(model.positions) is Learned else LONGEST
 
 
 # -- the program -----------------------------------------------------------------------------------------------
@@ -304,7 +295,7 @@ def _refuse_unknown(model: Transformer) -> None:
     for l in range(model.architecture.layers):
         if reason := STREAMS.refusal("a stream", model.architecture.block(l)):
             raise BadInput(reason)
-    if model.positions is not None and not isinstance(model.positions, Sin | Learned):
+    if model.positions is not None and type(model.positions) not in (Sin, Learned):
         raise BadInput(
             f"a stream does not serve encoding {model.positions.name!r}, whose vectors start at position 0"
         )

@@ -52,7 +52,14 @@ class Scope:
 
 
 class Recall(ABC):
-    """A memory in its task."""
+    """A memory in its task. What takes a `LagTable` takes it for the token at a lag, so no class is derived from one."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if Recall not in cls.__bases__:
+            raise TypeError(
+                f"{cls.__name__}: derive a recall from Recall itself, not from another kind of it"
+            )
 
     reads: tuple[str, ...]  # the variables that say where it lies
     cells: Sequence[int]  # of its table; empty if it has none

@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
@@ -69,6 +69,9 @@ class Kernel(Memory):
         def __init__(self, *first: Any, **fields: Any): ...
 
     def prepare(self, scope: Scope) -> "Convolution":
+        return _prepared(self) if isinstance(self.kernel, str) else self._prepare()
+
+    def _prepare(self) -> "Convolution":
         rho = make_formula(self.kernel, {"z"})
         found = Convolution(rho, self._tail(rho), self.horizon)
         self._check(found)
@@ -184,6 +187,12 @@ class Convolution(Recall):
         rows = -(-n // BLOCK) * BLOCK
         blocks = jax.lax.map(past, xp.arange(rows).reshape(-1, BLOCK))
         return blocks.reshape(rows, d)[:n], never
+
+
+@lru_cache(maxsize=256)
+def _prepared(kernel: Kernel) -> Convolution:
+    """Of an expression, which is the same in every task: sweeps and studies make hundreds of tasks from one kernel."""
+    return kernel._prepare()
 
 
 def _sizes(f: Expression, n: int) -> Any:

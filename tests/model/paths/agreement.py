@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from memloci.model.paths.base import AbstractPath
 from memloci.model.paths.choice import PATHS
 from memloci.model.rotation import angles, rotate
 from tests.model.cases import build
@@ -39,7 +40,7 @@ def sample(case: dict[str, Any], n: int, precision: str, seed: int = 0, scale: f
     return heads, X, V
 
 
-def reference(heads: Any, X: Any, V: Any, rows: list[int]):
+def reference(heads: Any, X: Any, V: Any, rows: Any):
     """(recalled, scale, scale of the slope p, largest logit) at `rows`: memory is len(rows) n."""
 
     def one(head, V):
@@ -98,29 +99,51 @@ def _logits(head, X, t, z):
     raise AssertionError(score.name)
 
 
+def wide(tree: Any) -> Any:
+    return jax.tree.map(lambda a: a.astype("float64") if eqx.is_inexact_array(a) else a, tree)
+
+
+# Values and gradients come from one program, and both functions are compiled once for each kind and shape.
+
+
+@eqx.filter_jit
+def _own(path: type[AbstractPath], tree: Any, rows: Any, ybar: Any) -> Any:
+    def summed(tree):
+        found = path.recalled(*tree)
+        return jnp.vdot(found[rows], ybar), found
+
+    gradient: Any = eqx.filter_grad(summed, has_aux=True)
+    return gradient(tree)
+
+
+@eqx.filter_jit
+def _plain(tree: Any, rows: Any, ybar: Any) -> Any:
+    def summed(tree):
+        found = reference(tree[0], tree[1], tree[2], rows)
+        return jnp.vdot(found[0], ybar), found
+
+    gradient: Any = eqx.filter_grad(summed, has_aux=True)
+    return gradient(tree)
+
+
 def assert_agrees(path: str, heads: Any, X: Any, V: Any, rows: list[int] | None = None) -> None:
     """The path's values at `rows` (all, if none are named), and the gradients of a sum over those rows."""
     n, eps = X.shape[0], float(jnp.finfo(X.dtype).eps)
-    rows = list(range(n)) if rows is None else rows
-    wide = lambda tree: jax.tree.map(lambda a: a.astype("float64") if eqx.is_inexact_array(a) else a, tree)
-    heads64, X64, V64 = wide((heads, X, V))
-    found = eqx.filter_jit(PATHS[path].recalled)(heads, X, V)
-    assert found.shape == V.shape and found.dtype == V.dtype
     if not n:
+        assert PATHS[path].recalled(heads, X, V).shape == V.shape
         return
-    expected, scale, lagged, largest = eqx.filter_jit(reference)(heads64, X64, V64, rows)
-    excess = np.abs(np.asarray(found, "float64")[rows] - expected) / (eps * np.asarray(scale) + 1e-300)
+    at = np.asarray(range(n) if rows is None else rows)
+    ybar = jnp.asarray(np.random.default_rng(n).uniform(-1, 1, (len(at), *V.shape[1:])), X.dtype)
+    tree: Any = (heads, X, V)
+    own, found = _own(PATHS[path], tree, at, ybar)
+    plain, (expected, scale, lagged, largest) = _plain(wide(tree), at, wide(ybar))
+    assert found.shape == V.shape and found.dtype == V.dtype
+    excess = np.abs(np.asarray(found, "float64")[at] - expected) / (eps * np.asarray(scale) + 1e-300)
     assert np.isfinite(found).all() and excess.max(initial=0.0) <= VALUES, excess.max()
-
-    ybar = jnp.asarray(np.random.default_rng(n).uniform(-1, 1, (len(rows), *V.shape[1:])), X.dtype)
-    own: Any = lambda tree: jnp.vdot(PATHS[path].recalled(*tree)[jnp.asarray(rows)], ybar)
-    plain: Any = lambda tree: jnp.vdot(reference(tree[0], tree[1], tree[2], rows)[0], wide(ybar))
-    slope = lambda function, tree: eqx.filter_jit(eqx.filter_grad(function))(tree)
-    slopes = slope(own, (heads, X, V)), slope(plain, (heads64, X64, V64))
-    unit = GRADIENTS * eps * (1 + float(np.max(largest))) * max(1.0, len(rows)) ** 0.5
+    unit = GRADIENTS * eps * (1 + float(np.max(largest))) * len(at) ** 0.5
     # A gradient may be a sum that cancels. The slope's has one term per lag, as large as the lag.
     for (leaf, ours), theirs in zip(
-        jax.tree_util.tree_leaves_with_path(slopes[0]), jax.tree.leaves(slopes[1]), strict=True
+        jax.tree_util.tree_leaves_with_path(own), jax.tree.leaves(plain), strict=True
     ):
         ours, theirs = np.asarray(ours, "float64"), np.asarray(theirs)
         assert np.isfinite(ours).all()

@@ -51,7 +51,9 @@ def test_a_model_says_and_can_be_told():
         np.testing.assert_allclose(told(x), model(x), rtol=1e-12)
     with pytest.raises(BadInput, match="path: unknown 'fastest', use one of auto, certified, plain"):
         model.using("fastest")
-    with pytest.raises(BadInput, match="'recurrence' needs weights that are a kernel"):
+    with pytest.raises(
+        BadInput, match="'recurrence' does not serve attention 'dp'.*needs weights that are a kernel"
+    ):
         model.using("recurrence")
 
 

@@ -156,7 +156,7 @@ def test_refusals():
     for fields, reason in [
         (dict(attention="dp", path="recurrence"), "needs weights that are a kernel over lags"),
         (dict(attention="dpf", window=8, path="recurrence"), "no way to forget"),
-        (dict(attention="dpf", encoding="rope", path="recurrence"), "no short recurrence"),
+        (dict(attention="dpf", encoding="rope", path="recurrence"), "'rope'.*needs .* a short recurrence"),
         (dict(attention="dpf", encoding="t5", max_distance=4096, path="recurrence"), "one by one"),
         (dict(attention="tmx-mul", path="convolution"), "needs weights that are a kernel over lags"),
     ]:

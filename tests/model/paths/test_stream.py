@@ -274,7 +274,8 @@ def edit(metadata: dict[str, str] | None = None, **tensors: Any):
         kept = {
             key: tensor for key, tensor in (safetensors.numpy.load(data) | kept).items() if tensor is not None
         }
-        safetensors.numpy.save_file(kept, path, metadata=header["__metadata__"] | (metadata or {}))
+        words = {key: word for key, word in header["__metadata__"].items() if key != "sha256"}
+        safetensors.numpy.save_file(kept, path, metadata=words | (metadata or {}))
 
     return change
 
