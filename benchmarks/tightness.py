@@ -30,7 +30,15 @@ from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.tasks.task import Task
 
 RANDOM = 10  # tasks per route
-TOLERANCE, PRECISION = 1e-3, "float32"
+PRECISION = "float32"
+TOLERANCE = {
+    "depth-3": 1e-2,
+    "depth-4": 1e-1,
+    "lin-tmx": 1e-2,
+    "lin-dp": 1e-2,
+    "log-tmx": 1e-2,
+    "log-dp": 1e-2,
+}  # the wall
 
 
 @dataclass(frozen=True)
@@ -110,22 +118,30 @@ def random_task(route: str, rng: np.random.Generator) -> Task:
     return Fixed(lags=lags, readout=" + ".join(f"{real()} * x{i}" for i in range(1, M + 1)))
 
 
-def tasks_of(route: str, count: int = RANDOM, seed: int = 0) -> Iterator[tuple[str, Task]]:
-    for name, entry in GALLERY.items():
+def tasks_of(
+    route: str, count: int = RANDOM, seed: int = 0, gallery: bool = True
+) -> Iterator[tuple[str, Task]]:
+    for name, entry in GALLERY.items() if gallery else ():
         yield name, entry()
     rng = np.random.default_rng(seed)
     for k in range(count):
         yield f"random {k}", random_task(route, rng)
 
 
-def measured(routes: Sequence[str] = tuple(ROUTES), count: int = RANDOM) -> Iterator[Tightness]:
+def measured(
+    routes: Sequence[str] = tuple(ROUTES), count: int = RANDOM, gallery: bool = True
+) -> Iterator[Tightness]:
     for route in routes:
-        for name, task in tasks_of(route, count):
+        for name, task in tasks_of(route, count, gallery=gallery):
             try:
-                built = compile(task, tolerance=TOLERANCE, precision=PRECISION, route=route)
+                built = compile(task, tolerance=tolerance_of(route), precision=PRECISION, route=route)
             except BadInput:
                 continue  # this route does not serve the task
             yield tightness(route, name, task, built.model, built.certificate)
+
+
+def tolerance_of(route: str) -> float:
+    return TOLERANCE.get(route, 1e-3)
 
 
 def run() -> Table:
@@ -138,5 +154,5 @@ def run() -> Table:
             worst = max(own, key=lambda one: one.ratio)
             rows.append([route, str(len(own)), float(np.median(ratios)), worst.ratio, worst.task])
     columns = ["route", "tasks", "median ratio", "largest ratio", "its task"]
-    note = f"tolerance {TOLERANCE:g} in {PRECISION}; a ratio below 1 would refute the certificate"
+    note = f"in {PRECISION}; a ratio below 1 would refute the certificate"
     return Table("Bounds against errors found", columns, rows, note)

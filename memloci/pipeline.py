@@ -111,7 +111,7 @@ def disagreement(directory: str | Path, found: Certificate) -> str | None:
     """How the certificate on file differs from the one just computed; None if it does not.
 
     The file is not trusted: every field of it is compared. Bounds may differ in the last digits, where
-    branch and bound stops; weights that were changed move them by more, or move their terms. Of a file of the first
+    branch and bound stops; weights that were changed move them by more, or move their terms. Of a file of an earlier
     version, whose bounds were larger, every bound must still be proved.
     """
     try:

@@ -1,33 +1,22 @@
 """plan, compile, verify and measure from the command line: files, exit codes, and changed weights caught."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
+from .commands import memloci, memloci_apart
+
 TASK = 'kind = "fixed"\nlags = [3]\nreadout = "x1"\n'
-
-
-def memloci(*arguments) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "memloci.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": "200", "TERM": "dumb"},
-        timeout=300,
-    )
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     root = tmp_path_factory.mktemp("compiled")
     (root / "task.toml").write_text(TASK)
-    result = memloci("compile", root / "task.toml", "--out", root / "model", "--route", "rotary", "--json")
+    arguments = "compile", root / "task.toml", "--out", root / "model", "--route", "rotary", "--json"
+    result = memloci_apart(*arguments)
     assert result.returncode == 0, result.stderr
     return root / "model", json.loads(result.stdout)
 
@@ -42,10 +31,14 @@ def test_compile_writes_five_files(compiled):
         assert key in certificate
     for key in ("mass_lower_bound", "bits", "assumptions", "arithmetic"):
         assert key in certificate
+    circuit = json.loads((directory / "circuit.json").read_text())
+    model = json.loads((directory / "model.json").read_text())
+    assert circuit["route"] == "rotary" and circuit["layers"][0]["heads"][0]["writes"] == ["x@3"]
+    assert [slot["name"] for slot in circuit["slots"]] == model["extra"]["slots"]
 
 
 def test_verify_confirms_an_honest_directory(compiled):
-    result = memloci("verify", compiled[0], "--json")
+    result = memloci_apart("verify", compiled[0], "--json")
     told = json.loads(result.stdout)
     assert result.returncode == 0 and told["agrees"] and told["problem"] is None
 
@@ -102,7 +95,7 @@ def test_a_missed_tolerance_is_status_3_and_still_written(tmp_path):
     (tmp_path / "task.toml").write_text(TASK)
     out = tmp_path / "missed"
     result = memloci(
-        "compile", tmp_path / "task.toml", "--out", out, "--route", "rotary", "--tolerance", "1e-12"
+        "compile", tmp_path / "task.toml", "--out", out, "--route", "rotary", "--tolerance", "1e-20"
     )
     assert result.returncode == 3 and (out / "certificate.json").is_file()
 
@@ -110,7 +103,6 @@ def test_a_missed_tolerance_is_status_3_and_still_written(tmp_path):
 def test_mistakes_get_one_line(tmp_path):
     (tmp_path / "task.toml").write_text(TASK)
     for arguments, text in [
-        (["plan", "pointer", "--route", "depth-1"], "the routes of adaptive memories"),
         (["plan", tmp_path / "task.toml", "--tolerance", "-1"], "tolerance"),
         (["plan", tmp_path / "task.toml", "--precision", "float8"], "precision"),
         (["plan", tmp_path / "task.toml", "--route", "teleport"], "unknown"),
@@ -128,3 +120,5 @@ def test_plan_tells_what_cannot_serve_and_why(tmp_path):
     result = memloci("plan", tmp_path / "task.toml", "--route", "one-layer-lin", "--json")
     told = json.loads(result.stdout)
     assert result.returncode == 3 and "proved" in told["obstacles"]["one-layer-lin"]
+    result = memloci("plan", "pointer", "--route", "depth-1")
+    assert result.returncode == 3 and "memory 1 is at" in result.stdout

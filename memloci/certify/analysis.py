@@ -56,8 +56,7 @@ class CaseAnalysis:
         self.W_E, self.b_E = exact(model.W_E), exact(model.b_E)
         self.W_U, self.b_U = exact(model.W_U), exact(model.b_U)
         self.layers = [
-            Layer.read(block, l, taken(model.architecture.block(l)))
-            for l, block in enumerate(model.layers)
+            Layer.read(block, l, taken(model.architecture.block(l))) for l, block in enumerate(model.layers)
         ]
         self.neglects = neglects(model)
         if self.neglects:

@@ -23,6 +23,7 @@ from memloci.certify.neglected import NEGLECTED
 from memloci.certify.readout import Readout, Slots, Variables, by_slots, require_expression
 from memloci.certify.rounding import Format
 from memloci.certify.slacks import OWN
+from memloci.certify.symbol_rounding import at_symbols
 from memloci.core.errors import BadInput
 from memloci.core.proved import Proved
 from memloci.tasks.names import variable
@@ -114,8 +115,9 @@ class CaseProof:
         terms = by_slots(o, formula, r, slots, self.variables, self.distances)
         if precision.u:
             stored = self.analysis.stored(precision)
-            rounded = r.rounding(bounds.size, np.zeros_like(bounds.size), precision, stored)[o]
-            terms.append(Term(f"rounding of output {o}", "last FFN and readout", Proved(float(rounded))))
+            rounded = float(r.rounding(bounds.size, np.zeros_like(bounds.size), precision, stored)[o])
+            rounded = min(rounded, at_symbols(o, r, slots, self.variables, precision, stored))
+            terms.append(Term(f"rounding of output {o}", "last FFN and readout", Proved(rounded)))
         return terms
 
     def _slots(self, o: int, bounds: StreamBounds, labels: dict[int, int] | None = None) -> Slots | None:
@@ -126,10 +128,12 @@ class CaseProof:
         worst = deviations(bounds, len(self.task.variables), self.task.d)
         holds: dict[int, int] = {}
         for j in coordinates if labels is None else ():
-            # Two memories at one lag are the same number: the second slot may be the second variable.
+            # Two memories at one lag are the same number: the second slot may be the second variable, and a slot holds
+            # the one that is read rather than the other.
             order = np.argsort(worst[j], kind="stable").tolist()
             least = worst[j, order[0]] * (1 + 1e-9) + 1e-12
             free = [v for v in order if v not in holds.values() and worst[j, v] <= least]
+            free.sort(key=lambda v: self.task.variables[v] not in self.task.readouts[o].variables)
             holds[j] = free[0] if free else order[0]
         holds = holds if labels is None else {j: labels[j] for j in coordinates if j in labels}
         coordinates = [j for j in coordinates if j in holds]

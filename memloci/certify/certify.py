@@ -18,7 +18,7 @@ from memloci.certify.case_proof import CaseProof
 from memloci.certify.certificate import Certificate, Term
 from memloci.certify.mass import mass_lower_bound, mass_of
 from memloci.certify.neglected import neglects
-from memloci.certify.rounding import Format, format_of
+from memloci.certify.rounding import LIBRARY, Format, format_of
 from memloci.certify.slacks import FEWEST_BITS, MOST_TERMS
 from memloci.certify.uniform_proof import UniformProof
 from memloci.core.errors import BadInput
@@ -26,7 +26,8 @@ from memloci.core.precision import PRECISIONS, precision_of
 from memloci.core.proved import Proved
 from memloci.core.specs import shorten
 from memloci.language.expression import rounded_constants
-from memloci.model.paths.choice import PATHS, covered, may_take
+from memloci.model.architecture import Architecture
+from memloci.model.paths.choice import AUTOMATIC, LONGEST, covered, taken
 from memloci.model.transformer import Transformer
 from memloci.tasks.task import Task
 
@@ -48,6 +49,7 @@ def certify(
     model.check()
     with ctx.workprec(BITS), np.errstate(all="ignore"):
         analysis = CaseAnalysis(model, task)
+        _check_paths(model)
         proof = UniformProof(analysis) if analysis.uniform else CaseProof(analysis)
         terms, exact = proof.terms(), proof.exact()
         bounds = {name: Proved(proof.bound(format_of(name))) for name in PRECISIONS}
@@ -67,7 +69,7 @@ def certify(
         mass=mass_of(model),
         mass_lower_bound=least,
         bits=bits,
-        assumptions=assumptions(model, task),
+        assumptions=assumptions(analysis),
         arithmetic=proof.arithmetic,
         levels=levels,
     )
@@ -86,10 +88,6 @@ def _check_request(own: str, precision: str | None, tolerance: float) -> None:
 
 def _check_form(model: Transformer, task: Task) -> None:
     a = model.architecture
-    if a.path in PATHS and not all(covered(a.path, a.block(l)) for l in range(a.layers)):
-        raise BadInput(
-            f"no certificate covers the rounding of path {a.path!r}; certify model.using('certified')"
-        )
     if a.norm != "none":
         raise BadInput(
             f"norm {a.norm!r}: a normalised stream is not a sum of kernels; certificates need norm 'none'"
@@ -107,6 +105,20 @@ def _check_form(model: Transformer, task: Task) -> None:
         )
 
 
+def _check_paths(model: Transformer) -> None:
+    """Refuse a model that may be evaluated in a way whose rounding is not covered."""
+    a = model.architecture
+    for l in range(a.layers):
+        for path in taken(a.block(l)):
+            if not covered(path, a.block(l)):
+                which = (
+                    "" if a.path == path else f", which path {a.path!r} takes for long sequences in layer {l}"
+                )
+                raise BadInput(
+                    f"no certificate covers the rounding of path {path!r}{which}; certify model.using('certified')"
+                )
+
+
 def fewest_bits(meets_with: Callable[[float], bool]) -> int | None:
     """The fewest significand bits, FEWEST_BITS or more, with which the tolerance is met; `meets_with` takes the unit
     roundoff."""
@@ -122,7 +134,8 @@ def fewest_bits(meets_with: Callable[[float], bool]) -> int | None:
     return high
 
 
-def assumptions(model: Transformer, task: Task) -> tuple[str, ...]:
+def assumptions(analysis: CaseAnalysis) -> tuple[str, ...]:
+    model, task = analysis.model, analysis.task
     a = model.architecture
     ranges = ", ".join(
         f"{c.name} in {[p.lo for p in c.domain] if c.finite else [list(p) for p in c.domain]}"
@@ -131,18 +144,35 @@ def assumptions(model: Transformer, task: Task) -> tuple[str, ...]:
     blocks = [a.block(l) for l in range(a.layers)]
     windows = sorted({block.window for block in blocks if block.window is not None})
     reach = f"every length; lags up to the window of {windows[0]:,}" if windows else "every length"
-    taken = [path for path in ("plain", "blocks", "recurrence") if any(may_take(path, b) for b in blocks)]
-    evaluation = f"path {' or '.join(taken)}, as the path certified chooses"
-    if a.path in PATHS:
-        evaluation = f"path {a.path}" + ("; what it leaves out is a term" if neglects(model) else "")
+    evaluation = "; ".join(dict.fromkeys(_taken(block) for block in blocks))
+    if neglects(model):
+        evaluation += "; what it leaves out is a term"
     normalisations = ", ".join(dict.fromkeys(block.normalisation for block in blocks))
     return (
         *_constants(task),
-        f"evaluation: {evaluation}",
+        f"evaluation: model(x), {evaluation}",
+        f"streams: {_streams(analysis)}",
         f"inputs: {ranges}, numbers of the precision",
         f"normalisation: {normalisations}",
         f"sequence lengths: {reach}, every position, also those earlier than a lag",
-        "rounding: to nearest, sums in any order, over a long past as running sums, library functions within 8 units (certify/rounding.py)",
+        "rounding: to nearest, sums in any order, those of more terms than half of 1/u as running sums, library functions "
+        f"within {LIBRARY:g} units (certify/rounding.py)",
+    )
+
+
+def _taken(block: Architecture) -> str:
+    """The paths that a layer takes, and where."""
+    paths = taken(block)
+    told = [f"path {path}" + (f" up to {n:,} tokens" if n < LONGEST else "") for path, n in paths.items()]
+    return ", ".join(told) + (f", as path {block.path} chooses" if block.path in AUTOMATIC else "")
+
+
+def _streams(analysis: CaseAnalysis) -> str:
+    """Whether the bound holds for model.stream() too."""
+    precision = format_of(analysis.model.architecture.precision)
+    apart = [str(l) for l, layer in enumerate(analysis.layers) if not layer.heads.streams(precision)]
+    return (
+        f"not covered, model.stream() adds up layer {', '.join(apart)} in other ways" if apart else "covered"
     )
 
 

@@ -73,6 +73,9 @@ class FixedKernelHeads:
     def written(self) -> np.ndarray:
         return (self.W_O != 0).any(axis=(0, 2))
 
+    def streams(self, precision: Format) -> bool:
+        return self.kernels.streams(precision)
+
     # In exact arithmetic.
 
     def added(self, past: PositionForms) -> PositionForms:

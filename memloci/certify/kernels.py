@@ -23,7 +23,7 @@ from flint import arb, arb_mat, ctx
 from memloci.approx.kernels.residuals import residual_l1
 from memloci.approx.kernels.rpe import LIN, LOG, AbstractRPE
 from memloci.approx.kernels.targets import AbstractTarget, Spectrum
-from memloci.certify.past_sums import any_order, in_blocks, joined, normaliser, recurrence
+from memloci.certify.past_sums import any_order, in_blocks, joined, normaliser, recurrence, stream
 from memloci.certify.rounding import LARGEST_LOG_SLOPE, LENGTH, LIBRARY, ZETA, Format, Numbers, gamma, times
 from memloci.certify.slacks import ROUNDED
 from memloci.core.balls import above
@@ -32,6 +32,7 @@ from memloci.core.numbers import number
 from memloci.model.attention import Attention
 from memloci.model.encodings import T5, Lin, Log, Rope
 from memloci.model.paths.choice import LONGEST
+from memloci.model.zeta import N as TERMS
 
 PROBE = 2_048  # lags looked at for taps; a tap that is not found becomes part of the error
 TAP = 1e-2  # relative size of a tap
@@ -122,11 +123,17 @@ class HeadKernels(ABC):
     def recall_error(self, precision: Format, stored: bool) -> np.ndarray:
         """Per head, all that sum_z w_h(z) v loses, per unit of |v|: weights, products with them, additions."""
         weight, summed = self.weight_error(precision, stored), self.sum_error(precision, stored)
-        return weight + self._products(precision, stored) * (1 + weight) + (1 + ROUNDED * precision.u) * summed
+        return (
+            weight + self._products(precision, stored) * (1 + weight) + (1 + ROUNDED * precision.u) * summed
+        )
 
     def _products(self, precision: Format, stored: bool) -> np.ndarray:
         """Per head, the rounding of the products w_h(z) v: none where a weight is exactly 1."""
         return np.full(self.H, ROUNDED * precision.u)
+
+    def streams(self, precision: Format) -> bool:
+        """Whether `recall_error` bounds what a stream loses, too: it adds up a window in any order, as all paths do."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -183,8 +190,21 @@ class SumKernels(HeadKernels):
             off, one = normaliser(p, u)
             off = off + np.where(one, 0.0, 2.2 * u)  # 1 / (1 - q), and the division by it
         else:
-            off, one = np.full_like(p, (ZETA + 1.1) * u), np.zeros(len(p), dtype=bool)
+            off, one = self._zeta_error(u) + 1.1 * u, np.zeros(len(p), dtype=bool)
         return np.where(off < 0.5, off / np.where(off < 0.5, 1 - off, 1.0), math.inf), one
+
+    def _zeta_error(self, u: float) -> np.ndarray:
+        """The relative error of the computed zeta(p), from model/zeta.py: exp(-p log x) for x = 16, ..., 1 after a tail.
+
+        An exponential errs like those of the weights: a = (LIBRARY + 1) u p, b = LIBRARY u, nothing at x = 1. The tail's
+        own factor rounds by less than 8 u, corrections included, and weighs less than 1e-9 u where p > 10. Each addition
+        rounds its result, and that is sum_{z>=x} z^-p.
+        """
+        p = self.p.astype(float)
+        exponentials = self._gained(1.1 * (LIBRARY + 1) * u * p) + 1.1 * LIBRARY * u * self._later
+        tail = np.where(p > 10, 1e-9, 9.0 * self._ratio(p, p, TERMS + 1.0)) * u
+        added = 1.1 * u * sum(self._ratio(p, p, float(x)) for x in range(1, TERMS + 1))
+        return np.minimum(ZETA * u, exponentials + tail + added)
 
     @property
     def _later(self) -> np.ndarray:
@@ -230,10 +250,13 @@ class SumKernels(HeadKernels):
         def beyond(k: int) -> np.ndarray:
             if k >= limit:
                 return np.zeros_like(p)
-            if self.rpe is LIN:
-                return times(times(grown, np.exp(np.minimum(a - p, 0.0) * k)), 1 + self._gained(a))
+            if self.rpe is LIN:  # (1 + gained) (e^{(a-p) k} - e^{(a-p) limit})
+                less = np.minimum(a - p, 0.0)
+                part = np.where(a < p, np.exp(less * k) * -np.expm1(less * (limit - k)), 1.0)
+                return times(times(grown, part), 1 + self._gained(a))
             safe = np.where(p - a > 1, p - a, 2.0)
-            return np.where(p - a > 1, times(grown, self._ratio(safe, p, k + 1.0)), math.inf)
+            part = self._ratio(safe, p, k + 1.0) - self._ratio(safe, p, limit + 1.0) * (1 - 4e-9)
+            return np.where(p - a > 1, times(grown, part), math.inf)
 
         return beyond
 
@@ -284,6 +307,12 @@ class SumKernels(HeadKernels):
         exists = np.isfinite(self.weight_error(precision, stored))
         steps = np.where(exists, steps, math.inf) + 3 * self.lags * precision.least
         return np.maximum(found, steps) if len(self.paths) > 1 else steps
+
+    def streams(self, precision: Format) -> bool:
+        """lin heads keep a decaying sum; log heads a sum of exponentials, of which no rounding is proved."""
+        if self.rpe is not LIN:
+            return False
+        return bool((stream(self.p.astype(float), precision.u) <= self.recall_error(precision, False)).all())
 
     @property
     def swell(self) -> np.ndarray:
@@ -390,20 +419,32 @@ class PeakKernels(HeadKernels):
     def _adding(self, u: float, stored: bool) -> np.ndarray:
         """The rounding of a sum over the window, relative to the sum of sizes: the smaller of what few terms
         and what small terms allow."""
-        return np.minimum(float(gamma(self.window - 1, u)), SMALL * self._beside(u, stored))
+        small = joined(self.window, u) * self._beside(u, stored)
+        return np.minimum(float(gamma(self.window - 1, u)), small)
+
+    def _alone(self, u: float, stored: bool) -> np.ndarray:
+        """Whether the computed normaliser is exactly 1, and so is the peak's weight: its exponential is exp(0) = 1, and all
+        that is added to it, in any order, is below u, half of the spacing of the numbers above 1."""
+        return joined(self.window, u) * self._beside(u, stored) <= 0.9 * u
 
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
-        u, adding = precision.u, self._adding(precision.u, stored)
+        u, adding, beside = precision.u, self._adding(precision.u, stored), self._beside(precision.u, stored)
         # The peak's own weight moves by what lies beside it, before and after; the normaliser is a sum too.
-        error = 2.2 * u + 4.2 * self._beside(u, stored)
+        error = 2.2 * u + 4.2 * beside
         room = np.where(adding < 1, 1 - adding, 1.0)
         most = 1 + (1 + 4 * LIBRARY * u) / room  # computed weights are parts of a computed whole
         exists = np.array([precision.holds(peak.logits.stored_size) for peak in self.peaks]) & (adding < 1)
         error = np.where(exists, np.minimum((error + adding) / room, most), math.inf)
+        # 1 - w(peak), and the others before and after.
+        error = np.where(exists & self._alone(u, stored), 3 * beside, error)
         return error + 3 * self.lags * precision.least
 
     def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
         return self._adding(precision.u, stored) * (1 + self.weight_error(precision, stored))
+
+    def _products(self, precision: Format, stored: bool) -> np.ndarray:
+        alone, beside = self._alone(precision.u, stored), self._beside(precision.u, stored)
+        return ROUNDED * precision.u * np.where(alone, beside, 1.0)
 
 
 @dataclass(frozen=True)
@@ -485,7 +526,7 @@ class TableKernels(HeadKernels):
             rest = np.append(np.cumsum(computed[::-1])[::-1][1:], 0.0)  # beside the k largest, k = 1, 2, ...
             ku = u * np.arange(self.window)
             few = ku < 0.5
-            found[h] = min(found[h], ((ku + SMALL * rest)[few] / (1 - ku[few])).min())
+            found[h] = min(found[h], ((ku + joined(self.window, u) * rest)[few] / (1 - ku[few])).min())
         return found
 
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:

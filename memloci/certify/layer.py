@@ -33,6 +33,10 @@ class LayerHeads(Protocol):
     @property
     def W_O(self) -> np.ndarray: ...  # (H, D, d_v)
 
+    def streams(self, precision: Format) -> bool:
+        """Whether what is proved holds for model.stream() too."""
+        ...
+
     def attend(
         self, X: AffineForms, past: PositionForms, shape: tuple[int, int], precision: Format, stored: bool
     ) -> AffineForms:

@@ -5,7 +5,7 @@
 | path | how it adds |
 |---|---|
 | plain | one sum of at most n - 1 terms in any order, n being the longest sequence that takes this path |
-| blocks | sums of at most BLOCK terms in any order; these one after the other, as a pair of numbers (`blocks._added`) |
+| blocks | sums of RUN terms in any order; these two by two; blocks one after the other, as a pair of numbers (`blocks._added`) |
 | recurrence | chunks of CHUNK steps from 0; these one after the other, with their own rounding error (`decay.Fading`) |
 
 *Any order.* Call k terms large and the others small. An addition whose operands both hold large terms happens k - 1 times
@@ -35,6 +35,8 @@ weights, |S| is busy = 1 / (1 - q) - C q^C / (1 - q^C) <= (C + 1) / 2, C = CHUNK
 
 Last, old_i S + within: old_i = exp(-p i) errs by theta + u p i, and is exactly 1 at i = 0.
 
+A stream of a lin head (model/paths/memories.py, `Decay`) is that sum over chunks with chunks of one step.
+
 The factors 1.1 are for products of these small numbers, which are below 2^-5 each (`ROUNDED` has the derivation for u).
 """
 
@@ -45,16 +47,19 @@ import numpy as np
 
 from memloci.certify.rounding import LENGTH, LIBRARY, gamma, times
 from memloci.model.encodings import STEEP
-from memloci.model.paths.blocks import BLOCK
+from memloci.model.paths.blocks import BLOCK, RUN
 from memloci.model.paths.decay import CHUNK, SMALL
 
 JOINED = 7.0
 PAIR = 4.5  # 2.1 for `missed + error`, 2.1 for what renormalising rounds, the rest for u^3
-SHORTEST_BLOCK = 16  # blocks but the first and the last have at least so many keys: half of blocks.SMALL_BLOCK
+MOST_BLOCKS = (
+    LENGTH / BLOCK + 4
+)  # blocks.block_size cuts n positions into no more than n / BLOCK blocks, rounded up
 CUTS = (1, *(2**k for k in range(1, 60)))
 NEAR = 0.01  # a slope this near to a switch may, once it is stored in fewer bits, lie on either side
 
-Beyond = Callable[[int], np.ndarray]  # k -> the sum of the computed weights beyond lag k, per head, from above
+# k -> the sum of the computed weights beyond lag k, per head, from above.
+Beyond = Callable[[int], np.ndarray]
 
 
 def joined(terms: float, u: float) -> float:
@@ -62,7 +67,9 @@ def joined(terms: float, u: float) -> float:
     return min(1 + 2 * float(gamma(terms, u)), JOINED)
 
 
-def any_order(terms: float, mass: np.ndarray, beyond: Beyond, u: float, cuts: Iterable[int] = ()) -> np.ndarray:
+def any_order(
+    terms: float, mass: np.ndarray, beyond: Beyond, u: float, cuts: Iterable[int] = ()
+) -> np.ndarray:
     """The additions of one sum of so many terms, per unit of the largest value; the best of several k."""
     found = [times(gamma(max(terms - 1, 0.0), u), mass)]
     for k in sorted({*CUTS, *cuts}):
@@ -73,14 +80,23 @@ def any_order(terms: float, mass: np.ndarray, beyond: Beyond, u: float, cuts: It
 
 
 def in_blocks(mass: np.ndarray, beyond: Beyond, u: float, cuts: Iterable[int] = ()) -> np.ndarray:
-    """The additions of the path `blocks`: within blocks in any order, and of blocks as pairs."""
-    # All that matters is lag 1: a step errs by no more than what it adds to it.
-    pairs = [2 * np.minimum(beyond(1), mass)]
+    """The additions of the path `blocks`: within runs in any order, of runs two by two, and of blocks as pairs."""
+    pairs = []
     for blocks in CUTS:
-        seen = (blocks - 1) * SHORTEST_BLOCK
-        rest = 4 * np.minimum(beyond(seen), mass) if seen < LENGTH else 0.0
-        pairs.append(times(1.1 * u + PAIR * blocks * u * u, mass) + rest)
-    return any_order(BLOCK, mass, beyond, u, cuts) + np.min(pairs, axis=0)
+        # Sequences of more than BLOCK tokens are cut into blocks of more than half of it; shorter ones into 4 at most.
+        seen = (blocks - 1) * (BLOCK // 2 if blocks > 4 else 16)
+        rest = 4 * np.minimum(beyond(seen), mass) if blocks < MOST_BLOCKS else 0.0
+        pairs.append(times(1.1 * u + PAIR * min(blocks, MOST_BLOCKS) * u * u, mass) + rest)
+    levels = math.ceil(math.log2(BLOCK / RUN))
+    many = any_order(RUN, mass, beyond, u, cuts) + times(gamma(levels, u), mass) + np.min(pairs, axis=0)
+    # Few large terms: they meet k - 1 times, within runs, among runs or among blocks, and cost a rounding each time. Small
+    # ones cost no more than a few times what they are: once where they are joined, once in `missed`, which is left out.
+    few = [
+        times((k - 1) * 1.2 * u, mass) + 2 * joined(BLOCK, u) * np.minimum(beyond(k), mass)
+        for k in sorted({1, 2, 3, 4, *CUTS, *cuts})
+        if (k - 1) * u < 0.01
+    ]
+    return np.minimum(many, np.min(few, axis=0) * 1.02) * (1 + 1e-9)
 
 
 def normaliser(p: np.ndarray, u: float) -> tuple[np.ndarray, np.ndarray]:
@@ -112,15 +128,28 @@ def recurrence(p: np.ndarray, u: float) -> np.ndarray:
         busy * (1.1 * u + kept * (theta + 2.2 * u)) + 1.1 * u,
         np.minimum(1.1 * u * busy, 1.1 * q / kept) + q * busy * (theta + 1.1 * u),
     )
-    chunks = _switch(
-        p * C,
-        SMALL,
-        (theta + 2.2 * u) + 1.1 * u * (theta + 3.3 * u) / passed + 3.3 * u,
-        (over * (theta + 1.1 * u) + np.minimum(1.1 * u, 1.1 * over)) / passed,
-    )
+    chunks = _compensated(p * C, theta, u)
     bump = np.where(p < 1, 0.37, p * q)  # the largest x e^-x over x = p, 2 p, ...
     read = q * (theta + 1.1 * u) + 1.1 * u * bump + np.minimum(1.1 * u, 1.1 * q)
     total, one = normaliser(p, u)
     scaled = total + np.where(one, 0.0, 3.3 * u)  # 1 / (1 - q), its inverse, and the product with it
     first = within + chunks + read + scaled
     return np.where(first < 0.5, first / np.where(first < 0.5, 1 - first, 1.0), math.inf)
+
+
+def stream(p: np.ndarray, u: float) -> np.ndarray:
+    """The same of a stream: its rates are rounded from float64 once."""
+    total, one = normaliser(p, u)
+    first = _compensated(p, 1.1 * u, u) + total + np.where(one, 0.0, 2.2 * u)
+    return np.where(first < 0.5, first / np.where(first < 0.5, 1 - first, 1.0), math.inf)
+
+
+def _compensated(rate: np.ndarray, theta: float, u: float) -> np.ndarray:
+    """A decaying sum of numbers that come with their own rounding error; theta: of the computed e^-rate."""
+    left, passed = np.exp(-rate), -np.expm1(-rate)
+    return _switch(
+        rate,
+        SMALL,
+        (theta + 2.2 * u) + 1.1 * u * (theta + 3.3 * u) / passed + 3.3 * u,
+        (left * (theta + 1.1 * u) + np.minimum(1.1 * u, 1.1 * left)) / passed,
+    )

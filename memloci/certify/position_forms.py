@@ -19,7 +19,9 @@ from memloci.certify.balls import Ball
 from memloci.certify.cases import KERNEL, UNSEEN, Cases
 from memloci.certify.rounding import Format, dot, gamma, product_error, roundings, underflow
 from memloci.certify.slacks import OWN, SUMMED, own_product
+from memloci.core.errors import BadInput
 from memloci.tasks.memories.kernel import Convolution
+from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.task import Task
 
 ONE = -1  # in place of a channel: the constant 1
@@ -43,8 +45,13 @@ class Inputs:
 
     @classmethod
     def of(cls, task: Task) -> "Inputs":
-        recalls = enumerate(task.recalls, start=1)
-        kernels = {i: kernel_target(recall) for i, recall in recalls if isinstance(recall, Convolution)}
+        recalls = dict(enumerate(task.recalls, start=1))
+        for i, recall in recalls.items():
+            if not isinstance(recall, LagTable | Convolution):
+                raise BadInput(f"memory {i}, {recall.text}: no certificate follows this kind of memory")
+        kernels = {
+            i: kernel_target(recall) for i, recall in recalls.items() if isinstance(recall, Convolution)
+        }
         norms = {i: norm_above(target) for i, target in kernels.items()}
         lags = tuple(sorted({lag for lag in task.fixed_lags.values() if lag}))
         return cls(tuple(channel.magnitude for channel in task.channels), lags, kernels, norms)

@@ -17,7 +17,7 @@ sup |f - N| comes from approx/readouts/ridge_bounds.py: branch and bound in inte
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,8 @@ from memloci.core.intervals import Interval, down, point, up
 from memloci.core.proved import Proved
 from memloci.language.domain import Domain, lipschitz
 from memloci.language.evaluate import enclose
-from memloci.language.expression import Expression
+from memloci.language.expression import Expression, renamed
+from memloci.language.expression import variables as variables_of
 from memloci.language.formula import Formula
 from memloci.model.transformer import Transformer
 from memloci.tasks.memories.lag_table import LagTable
@@ -119,6 +120,14 @@ class Variables:
                     )  # a lag that depends on the case: nothing at any position holds it
         return cls(task.variables, tuple(atoms), domains, task.occur_together)
 
+    def merged(self, formula: Formula) -> Formula:
+        """The formula where memories at one lag, which are one token, have one name: the first."""
+        first = {
+            name: self.names[self.atoms.index(a)] for name, a in zip(self.names, self.atoms, strict=True)
+        }
+        expression = renamed(require_expression(formula), first)
+        return replace(formula, expression=expression, variables=tuple(sorted(variables_of(expression))))
+
     def boxes(self, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The end points of every combination of pieces that can occur, (n, variables) each."""
         pieces = [self.domains[name] for name in names]
@@ -146,8 +155,8 @@ def bound_output(
 ) -> list[Term]:
     """The terms of output o's bound in exact arithmetic. `functionals`: the rows of B, then of W_U, in any ways that are
     known; the best counts."""
-    require_expression(formula)
-    if readout.live(o).any() and (slots := _slots(readout, o, stream, variables)):
+    formula = variables.merged(formula)
+    if readout.live(o).any() and (slots := slots_of(readout, o, stream, variables)):
         return by_slots(o, formula, readout, slots, variables)
     ways = [_by_functionals(o, formula, readout, way, variables) for way in functionals]
     totals = [math.fsum(term.E for term in terms) for terms in ways]
@@ -178,7 +187,7 @@ class Slots:
 NEAR = 0.25  # a coefficient this near to 1 is meant to be 1, and the difference is error
 
 
-def _slots(readout: Readout, o: int, stream: PositionForms, variables: Variables) -> Slots | None:
+def slots_of(readout: Readout, o: int, stream: PositionForms, variables: Variables) -> Slots | None:
     live = readout.live(o)
     used = np.nonzero((readout.B[live] != 0).any(axis=0) | (readout.W_U[o] != 0))[0]
     coordinates, names, errors, scales = [], [], [], []

@@ -27,6 +27,16 @@ from memloci.model.scores import DotProduct
 MATCHED = 3.4
 
 
+def matched(beside: np.ndarray, u: float) -> np.ndarray:
+    """What the match itself loses, per unit of its value.
+
+    Its exponential is exactly 1. If all that is added to it, JOINED times the computed weights beside it at most, is
+    below u, half of the spacing of the numbers above 1, then the sum stays 1, and so does its weight: nothing is lost.
+    """
+    alone = JOINED * beside * (1 + 4 * LIBRARY * u) <= 0.9 * u
+    return np.where(alone, 0.0, MATCHED * u)
+
+
 @dataclass
 class RotaryHeads:
     W_V: np.ndarray  # (H, d_v, D)
@@ -54,6 +64,10 @@ class RotaryHeads:
     def writing(self) -> list[int]:
         """Heads that write something."""
         return [h for h in range(len(self.W_O)) if self.W_O[h].any()]
+
+    def streams(self, precision: Format) -> bool:
+        """A stream keeps all keys and values, and adds them up in any order, as every path does."""
+        return True
 
     def keys(self, h: int, past: PositionForms, precision: Format, stored: bool) -> tuple[Ball, Ball]:
         """Of any position but 0, and of position 0."""
@@ -97,7 +111,7 @@ class RotaryHeads:
         result, writers, reach = past, np.zeros(D), np.zeros(D)
         for h, found in self.finds_everywhere(past, precision, stored):
             value = past.linear(self.W_V[h], precision, stored)
-            share = float(softmax_share(found.beside, precision)[0]) + MATCHED * u
+            share = float((softmax_share(found.beside, precision) + matched(found.beside, u))[0])
             out = value.linear(self.W_O[h], precision, stored)
             writers += (self.W_O[h] != 0).sum(axis=1)  # all of W_O may be one product
             reach = reach + (1 + share) * out.size
@@ -128,8 +142,8 @@ class RotaryHeads:
 def softmax_share(beside: np.ndarray, precision: Format) -> np.ndarray:
     """The error that all other values bring, per unit of their size; exact, the weight beside counts twice.
 
-    Computed: the match is compared with itself, so its exponential is exactly 1 (kernels.py, PeakKernels),
-    and its weight, the product with its value and the sum round by MATCHED u of that value.
+    Computed: the match is compared with itself, so its exponential is exactly 1 (kernels.py, PeakKernels); what it loses
+    itself is `matched`.
     """
     if not precision.u:
         return np.minimum(2.0 * beside, 2.0)
@@ -143,8 +157,9 @@ def softmax_share(beside: np.ndarray, precision: Format) -> np.ndarray:
 def _recalled(
     found: Found, value: PositionForms, X: AffineForms, shape: tuple[int, int], precision: Format
 ) -> AffineForms:
-    """The value at the place that was found, up to MATCHED u of it, and a share of any value."""
-    cases, share, matched = X.cases, softmax_share(found.beside, precision), MATCHED * precision.u
+    """The value at the place that was found, up to what it loses itself, and a share of any value."""
+    cases, share = X.cases, softmax_share(found.beside, precision)
+    own = matched(found.beside, precision.u)[:, None]
     const, coef, E = value.at(found.z, cases, shape)
     sink = found.what == SINK
     if sink.any():
@@ -153,10 +168,10 @@ def _recalled(
         coef = np.where(sink[:, None, None], coef0, coef)
         E = np.where(sink[:, None], E0, E)
     most = value.size[None, :]
-    E = E + matched * AffineForms(cases, const, coef, E).size + share[:, None] * most
+    E = E + own * AffineForms(cases, const, coef, E).size + share[:, None] * most
     unknown = (found.what == UNKNOWN)[:, None]
     const, coef = np.where(unknown, 0.0, const), np.where(unknown[:, :, None], 0.0, coef)
-    E = np.where(unknown, (1 + matched + share[:, None]) * most, E)
+    E = np.where(unknown, (1 + own + share[:, None]) * most, E)
     first = (cases.t_max == 0)[:, None]  # position 0 sees nothing
     const, coef, E = (
         np.where(first, 0.0, const),

@@ -12,8 +12,10 @@ from memloci.certify.affine_forms import EXACT
 from memloci.certify.analysis import CaseAnalysis
 from memloci.certify.certificate import Level, Term
 from memloci.certify.neglected import NEGLECTED, left_out_everywhere
-from memloci.certify.readout import Readout, Variables, bound_output
+from memloci.certify.position_forms import PositionForms
+from memloci.certify.readout import Readout, Variables, bound_output, by_slots, slots_of
 from memloci.certify.rounding import Format
+from memloci.certify.symbol_rounding import at_symbols
 from memloci.core.proved import Proved
 
 
@@ -78,11 +80,33 @@ class UniformProof:
         error = np.maximum(bounds.stream.E - exact.E, 0.0) + (self.slack - 1) * bounds.stream.E
         if self.analysis.neglects:
             error = error + left_out_everywhere(self.analysis, precision)
-        if not np.isfinite(error).all():
-            return math.inf
-        rounded = self.readout.rounding(exact.size, error, precision, stored).max(initial=0.0)
-        total = (max(self.errors) + float(rounded)) * self.slack
+        rounded = np.full(len(self.errors), math.inf)
+        if np.isfinite(error).all():
+            rounded = self.readout.rounding(exact.size, error, precision, stored)
+        totals = [
+            min(own + float(more), self._at_symbols(o, exact.worse(error), precision, stored))
+            for o, (own, more) in enumerate(zip(self.errors, rounded, strict=True))
+        ]
+        total = max(totals) * self.slack
         return math.inf if math.isnan(total) else total
+
+    def _at_symbols(self, o: int, stream: PositionForms, precision: Format, stored: bool) -> float:
+        """The bound of output o where all that it reads are symbols: errors within their margins vanish, whether they come
+        from attention or from rounding. Infinite where it reads anything else."""
+        formula = self.variables.merged(self.analysis.task.readouts[o])
+        slots = slots_of(self.readout, o, stream, self.variables) if self.readout.live(o).any() else None
+        if slots is None or not precision.u:
+            return math.inf
+        rounded = at_symbols(o, self.readout, slots, self.variables, precision, stored)
+        if not math.isfinite(rounded):
+            return math.inf
+        terms = by_slots(o, formula, self.readout, slots, self.variables, self._distances)
+        return math.fsum([*(term.E for term in terms), rounded])
+
+    @cached_property
+    def _distances(self) -> dict[tuple, float]:
+        """What was proved on boxes around the symbols; precisions share it."""
+        return {}
 
     def levels(self, precision: Format, tolerance: float, met: bool) -> tuple[Level, ...]:
         return ()

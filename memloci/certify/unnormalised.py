@@ -21,7 +21,7 @@ from memloci.certify.kernels import SumKernels, Taps
 from memloci.certify.pointers import LIBM
 from memloci.certify.position_forms import Atom, PositionForms
 from memloci.certify.rounding import LENGTH, LIBRARY, Format, dot, gamma, times, underflow
-from memloci.certify.slacks import ROUNDED, SUMMED, own_product
+from memloci.certify.slacks import SUMMED, own_product
 from memloci.core.balls import above
 from memloci.core.errors import BadInput
 from memloci.core.numbers import literal, number
@@ -89,6 +89,10 @@ class UnnormalisedHeads:
     @property
     def written(self) -> np.ndarray:
         return np.flatnonzero((self.W_O != 0).any(axis=(0, 2)))
+
+    def streams(self, precision: Format) -> bool:
+        """A stream adds up all of the past at once, or as a state; paths add blocks, whose rounding is less."""
+        return False
 
     def keys(self, h: int, past: PositionForms, precision: Format, stored: bool) -> tuple[Ball, Ball]:
         assert self.W_K is not None

@@ -9,6 +9,7 @@ COMMANDS = (
     "plan",
     "compile",
     "verify",
+    "check",
     "measure",
     "train",
     "sweep",

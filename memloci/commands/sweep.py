@@ -56,6 +56,8 @@ def sweep(
             print_view(run_tables.forecast_text(found))
         return
     page = report or store.with_name(f"{asked.name}.html")
+    if page.is_dir() or not page.name:
+        raise BadInput(f"--report: {page} is a directory; name the file to write")
     require_writable(page.parent)
     with progress_of_store(store) as progress:
         options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}

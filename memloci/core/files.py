@@ -215,8 +215,8 @@ def _replace(directory: Path, descriptor: int, files: dict[str, bytes], remove: 
             os.replace(aside[name], directory / name)
             moved.append(name)
         for name in remove:
-            (directory / name).unlink(missing_ok=True)
             moved.append(name)
+            (directory / name).unlink(missing_ok=True)
         _flush_names(descriptor)
     except BaseException:
         for name in moved:

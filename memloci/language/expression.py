@@ -1,6 +1,7 @@
 """Expressions as trees: numbers, variables, and operations of operations.py applied to them."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,17 @@ def variables(expression: Expression) -> frozenset[str]:
             return frozenset().union(*map(variables, operands))
         case _:
             return frozenset()
+
+
+def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+    """The same with other names for some variables."""
+    match expression:
+        case Variable(name):
+            return Variable(names.get(name, name))
+        case Apply(operands=operands):
+            return replace(expression, operands=tuple(renamed(o, names) for o in operands))
+        case _:
+            return expression
 
 
 def rounded_constants(expression: Expression) -> dict[str, float]:

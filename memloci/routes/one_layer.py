@@ -12,7 +12,7 @@ from memloci.routes.walls import refuse_far_lag
 
 
 def one_layer(request: Request, rpe: str) -> Circuit:
-    if not request.read and rpe == "lin":
+    if request.only_present and rpe == "lin":
         layer = Layer("dpf", rpe, "infinite", ())
         return request.circuit("one-layer-lin", "nothing is recalled, so no head reads anything", [layer], {})
     request.fixed_kernels()

@@ -75,6 +75,12 @@ class Request:
         """The memories of which something is used."""
         return tuple(sorted({memory_of(name) for name in self.used} - {0}))
 
+    @property
+    def only_present(self) -> bool:
+        """Nothing of the past is used: at most memories at lag 0, which are the present."""
+        recalls = (self.task.recalls[i - 1] for i in self.read)
+        return all(recall.kernel and not recall.bound for recall in recalls)
+
     def channels_of(self, i: int) -> tuple[str, ...]:
         """The channels of memory i that are used."""
         return tuple(name for name in self.channels if variable(name, i) in self.used)

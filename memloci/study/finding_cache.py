@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from memloci.core.files import replace_together
+from memloci.core.files import parse_json, replace_together
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -32,7 +32,7 @@ def read(path: Path, name: str | None = None) -> Any:
     """What was kept under this fingerprint, or at least by this source; None if it is not there, or not ours: then it is made
     anew."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
         same = content["source"] == _source() and name in (None, content["fingerprint"])
         return content["content"] if same else None
     except (OSError, ValueError, KeyError, TypeError):

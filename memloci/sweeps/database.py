@@ -8,10 +8,11 @@ media that cannot be written is read as it lies there: nobody else can write it 
 import hashlib
 import json
 import math
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -72,6 +73,10 @@ CREATE TABLE owners (
 )
 """
 NEW_IN_2 = ("note", "config_sum", "record_sum", "history_sum", "weights_sum")
+# What those who read a store of version 1 need of it; who writes migrates it first.
+SCHEMA_1 = re.sub(rf",\s+({'|'.join(NEW_IN_2)}|state_sum) TEXT\b", "", SCHEMA).replace("beats INTEGER", "seen REAL")
+SCHEMA_OF = {1: SCHEMA_1, 2: SCHEMA}
+DAMAGED = "the store is damaged; keep the file, and choose another --store"
 UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
@@ -88,8 +93,13 @@ class Database:
 
     def __init__(self, path: str | Path, *, create: bool = True):
         self.path = Path(path)
-        if not create and not self.path.exists():
-            raise StoreTrouble(f"{path}: no such store; `memloci sweep` makes one")
+        if not create:
+            try:
+                self.path.stat()
+            except FileNotFoundError:
+                raise StoreTrouble(f"{path}: no such store; `memloci sweep` makes one") from None
+            except (OSError, ValueError) as error:
+                raise StoreTrouble(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
         with self._told():
             self.db = self._connect("rwc" if create else "rw")
         try:
@@ -118,6 +128,8 @@ class Database:
             if self._number("application_id") != APPLICATION:
                 raise StoreTrouble(f"{self.path}: an SQLite file, but no store of runs")
             self.version = self._number("user_version")
+            if self.version < 1:
+                raise StoreTrouble(f"{self.path}: {DAMAGED} (its version is {self.version})")
             if self.version > VERSION:
                 raise StoreTrouble(
                     f"{self.path}: written by a newer memloci (store version {self.version}, this one knows {VERSION}); "
@@ -125,6 +137,8 @@ class Database:
                 )
             if create and self.version < VERSION:
                 self._migrate()
+            if missing := _names(SCHEMA_OF[self.version]) - _names(self.db):
+                raise StoreTrouble(f"{self.path}: {DAMAGED} (it has no {min(missing)})")
 
     def _make_if_empty(self) -> None:
         if self._is_empty():
@@ -191,6 +205,8 @@ class Database:
         """What SQLite cannot do is said in one line; nothing half-written stays."""
         try:
             yield
+        except UnicodeDecodeError as error:  # of a name in the file, or of a message about it
+            raise StoreTrouble(f"{self.path}: {DAMAGED}") from error
         except sqlite3.Error as error:
             raise StoreTrouble(f"{self.path}: {_reason(error)}") from error
 
@@ -206,6 +222,22 @@ class Database:
                     self.db.execute("ROLLBACK")
 
 
+def _names(source: str | sqlite3.Connection) -> set[str]:
+    """All tables, indices and columns, as `runs.key`."""
+    if isinstance(source, str):
+        with closing(sqlite3.connect(":memory:")) as db:
+            db.executescript(source)
+            return _names(db)
+    things = source.execute("SELECT type, name FROM sqlite_master").fetchall()
+    columns = [
+        f"{name}.{row[1]}"
+        for kind, name in things
+        if kind == "table"
+        for row in source.execute("SELECT * FROM pragma_table_info(?)", (name,))
+    ]
+    return {name for _, name in things} | set(columns)
+
+
 def _reason(error: sqlite3.Error) -> str:
     """One line for what can happen to any file; anything else is a bug and stays an exception."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the rest are subtleties
@@ -216,7 +248,7 @@ def _reason(error: sqlite3.Error) -> str:
         case sqlite3.SQLITE_NOTADB:
             return "not a store of runs"
         case sqlite3.SQLITE_CORRUPT:
-            return "the store is damaged; keep the file, and choose another --store"
+            return DAMAGED
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_IOERR:
             return f"cannot be read or written: {error}"
         case _:

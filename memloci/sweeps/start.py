@@ -89,7 +89,7 @@ class Forecast:
 def forecast(asked: Sweep, store: str | Path = "runs.sqlite", workers: int | None = None) -> Forecast:
     """Look at the sweep and the store, and start nothing."""
     rows = []
-    if Path(store).exists():
+    if os.path.exists(store):
         with Store(store, create=False) as opened:
             rows = opened.rows()
     done = {row["key"] for row in rows if row["status"] == "done"}

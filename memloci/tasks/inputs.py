@@ -30,7 +30,7 @@ def _draw(channel: Channel, key: Any, length: int, dtype: Any) -> Any:
         which = jr.randint(key, (length,), 0, len(pieces), "int32")
         return jnp.array([piece.lo for piece in pieces], dtype)[which]
     which_key, where_key = jr.split(key)
-    if len(pieces) == 1:  # nothing to choose; the programs that would do it take longer to compile than to run
+    if len(pieces) == 1:  # nothing to choose: one program less to compile
         lo, hi = (jnp.array(end, dtype) for end in pieces[0])
     else:
         widths = jnp.array([piece.width for piece in pieces], dtype)

@@ -75,9 +75,14 @@ def diagnose(run: Run, record: dict[str, Any], thorough: bool = True) -> Diagnos
     err_sup = record.get("err_sup")
     if err_sup is None:
         return Diagnosis(DIVERGED, "The loss stayed finite, but on some sequence the output is no number.")
+    trained = Architecture(**record["architecture"]) if "architecture" in record else run.architecture
+    if trained is None:
+        return Diagnosis(
+            UNKNOWN, "The record does not say which architecture was trained.", {"err_sup": err_sup}
+        )
     case = Case(
         run,
-        Architecture(**record["architecture"]),
+        trained,
         run.record,
         float(err_sup),
         record.get("loss"),

@@ -115,6 +115,7 @@ def random_weights(seed: int) -> Drawn:
         precision=precision,  # type: ignore[arg-type]
         buckets=8,
         max_distance=16,
+        path="certified",
     )
     model = drawn_model(architecture, task.d, task.outputs, seed=seed)
     bias = rng.normal(size=4) * rng.integers(0, 2)

@@ -80,6 +80,36 @@ def test_a_larger_range_scales_the_bound():
     assert wide.exact_bound == pytest.approx(3 * small.exact_bound, rel=1e-8)
 
 
+@pytest.mark.parametrize(
+    "lags, readout",
+    [([3], "x1 + x1"), ([3, 3], "x1 + x2"), ([3, 0], "2 * x1 + x2 - x0"), ([0, 3, 3], "x3 + x2 + x1 - x0")],
+)
+def test_memories_at_one_lag_are_one_token(lags, readout):
+    """Whatever their names, and lag 0 is the present: all these are 2 x_{t-3}, and have the same bound."""
+    architecture = Architecture(
+        layers=1,
+        heads=1,
+        width=0,
+        attention="dpf",
+        encoding="t5",
+        normalisation="infinite",
+        dim=2,
+        value_dim=1,
+        window=4,
+        buckets=8,
+        max_distance=8,
+        precision="float64",
+    )
+    heads = lambda m: m.layers[0].attention.heads
+    places = lambda m: (m.W_E, heads(m).W_V, heads(m).W_O, heads(m).encoding.table, m.W_U)
+    table = 50.0 * (np.arange(8) == 2)
+    weights = ([[1.0], [0.0]], [[[1.0, 0.0]]], [[[0.0], [1.0]]], [table], [[0.0, 2.0]])
+    model = eqx.tree_at(places, blank_model(architecture), tuple(map(jnp.asarray, weights)))
+    bound = certify(model, Fixed(lags=[3], readout="2 * x1")).exact_bound
+    assert bound < 1e-12
+    assert certify(model, Fixed(lags=lags, readout=readout)).exact_bound == pytest.approx(bound, abs=1e-13)
+
+
 def test_fewer_bits_cost_more_and_bits_are_enough():
     certificate = certify(one_head(20.0), Fixed(lags=[1], readout="x1"), tolerance=1e-6)
     by = certificate.bound_by_precision

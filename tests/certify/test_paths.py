@@ -30,7 +30,7 @@ def test_the_recurrence_is_covered(task):
     """Values of one sign add up all roundings, random ones find the rest."""
     built = lin(task)
     assert built.model.path(LENGTH) == "recurrence"
-    assert "or recurrence" in built.certificate.assumptions[0]
+    assert "path recurrence, as path certified chooses" in built.certificate.assumptions[0]
     rng = np.random.default_rng(0)
     for x in (np.ones((LENGTH, 1)), rng.choice([-1.0, 1.0], (LENGTH, 1)), rng.uniform(-1, 1, (LENGTH, 1))):
         found = np.asarray(eqx.filter_jit(built.model.using("recurrence"))(x.astype("float32")), "float64")
@@ -39,10 +39,50 @@ def test_the_recurrence_is_covered(task):
 
 
 @pytest.mark.slow
-def test_the_recurrence_costs_rounding():
+def test_paths_differ_in_rounding_only():
     model, task = lin(load_task("power-law")).model, load_task("power-law")
-    plain, recurrence = (certify(model.using(path), task) for path in ("blocks", "recurrence"))
-    assert plain.exact_bound == recurrence.exact_bound and plain.bound < recurrence.bound
+    found = [certify(model.using(path), task) for path in ("plain", "blocks", "recurrence", "certified")]
+    assert len({certificate.exact_bound for certificate in found}) == 1
+    # One sum of up to 2^14 terms rounds most, and what is chosen by length is no better than its worst part.
+    assert found[0].bound == max(certificate.bound for certificate in found)
+    assert found[3].bound >= found[2].bound
+
+
+@pytest.mark.parametrize("fields", [{"encoding": "log"}, {"encoding": "log", "path": "auto"}])
+def test_auto_is_refused_where_it_may_leave_what_is_covered(fields):
+    """Log heads take the recurrence there, whose sums of exponentials no certificate covers."""
+    task = Essential(kernels=["z ** -2"], readout="x1")
+    model = one_head(2.0, "float32", **fields)
+    assert model.path(100_000) == "recurrence"
+    with pytest.raises(BadInput, match="path 'recurrence', which path 'auto' takes.*using\\('certified'\\)"):
+        certify(model, task)
+    assert certify(model.using("certified"), task).bound < 1
+
+
+def test_auto_is_certified_where_all_that_it_takes_is_covered():
+    """Lin heads: plain and recurrence, both covered, and both named with their lengths."""
+    certificate = certify(one_head(1.0, "float32"), Fixed(lags=[1], readout="x1"))
+    assert (
+        "path plain up to 2,047 tokens, path recurrence, as path auto chooses" in certificate.assumptions[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "covered"),
+    [
+        (one_head(0.5, "float32"), True),
+        (one_head(1e-9, "float32"), False),  # a stream of one step at a time loses u / p of u
+        (one_head(2.0, "float32", encoding="log", path="certified"), False),
+    ],
+)
+def test_certificates_say_whether_they_cover_streams(model, covered):
+    kernel = "z ** -2" if model.architecture.encoding == "log" else "exp(-z)"
+    told = [
+        text
+        for text in certify(model, Essential(kernels=[kernel], readout="x1")).assumptions
+        if "streams" in text
+    ]
+    assert told == ["streams: covered"] if covered else told[0].startswith("streams: not covered")
 
 
 def test_what_no_certificate_covers_is_refused():

@@ -195,7 +195,7 @@ def rounded(way: str):
 def drawn(task: Task, **changes) -> Transformer:
     """Random weights, biases too."""
     fields = {"layers": 1, "width": 0, "attention": "dpf", "encoding": "lin", "normalisation": "infinite"}
-    sizes = {"heads": 2, "dim": 6, "key_dim": 4, "value_dim": 3, "window": None, "precision": "float32"}
+    sizes = {"heads": 2, "dim": 3, "key_dim": 4, "value_dim": 2, "window": None, "precision": "float32"}
     architecture = Architecture(**{**fields, **sizes, **changes})
     bias = np.random.default_rng(1).normal(size=architecture.dim)
     model = drawn_model(architecture, task.d, task.outputs, seed=1)
@@ -205,7 +205,7 @@ def drawn(task: Task, **changes) -> Transformer:
 LAGS = Fixed(lags=[1, 3], readout="x1 - x2")
 MODELS = {
     "one layer": {},
-    "neurons": {"width": 40, "dim": 12},
+    "neurons": {"width": 40, "dim": 4},
     "two layers": {"layers": 2},
     "a table": {"encoding": "t5", "window": 16, "buckets": 16, "max_distance": 32, "layers": 2},
 }

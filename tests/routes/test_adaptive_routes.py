@@ -22,7 +22,16 @@ from .adaptive_tasks import random_adaptive
 
 ORACLE = 1e-13
 DRAWN = 2_048  # tokens
-FIXED_KERNELS = ["one-layer-lin", "one-layer-log", "t5", "bias-table", "depth-1", "depth-2", "depth-3", "depth-4"]
+FIXED_KERNELS = [
+    "one-layer-lin",
+    "one-layer-log",
+    "t5",
+    "bias-table",
+    "depth-1",
+    "depth-2",
+    "depth-3",
+    "depth-4",
+]
 V = {"name": "v", "range": [-1, 1]}
 TOLERANCES = {"partly-nested": 1e-3}  # the readouts of the others are linear
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("nested-2", "nested-3")]

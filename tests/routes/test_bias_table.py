@@ -24,6 +24,7 @@ def window_of(built) -> int:
     return built.model.architecture.window
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ringing", "morlet"])
 def test_oscillating_kernels_meet_the_tolerance_in_float32(name):
     """The gallery's two, with which one lin layer needs thousands of times their norm as mass."""
@@ -33,6 +34,7 @@ def test_oscillating_kernels_meet_the_tolerance_in_float32(name):
     assert seen >= 0.9 * built.certificate.bound  # nearly all of it is the tail, and that is exact
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ringing", "morlet"])
 def test_the_mass_is_the_norm_of_the_kernel(name):
     task = load_task(name)
@@ -124,6 +126,7 @@ def assert_random_is_sound(seed):
         assert seen.err_sup <= p.certificate.bound + ORACLE, (precision, task.to_dict())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_no_input_beats_the_certificate_of_random_kernels(seed):
     assert_random_is_sound(seed)

@@ -177,7 +177,10 @@ def test_plans_are_ranked_by_cost():
         ({"tolerance": float("nan")}, "tolerance"),
         ({"precision": "float128"}, "precision 'float128' is unknown"),
         ({"precision": "bfloat16"}, "precision 'bfloat16': models are built in float64 or float32"),
-        ({"routes": ["nosuch"]}, "route 'nosuch' is unknown; the routes are one-layer-lin, one-layer-log, rotary"),
+        (
+            {"routes": ["nosuch"]},
+            "route 'nosuch' is unknown; the routes are one-layer-lin, one-layer-log, rotary",
+        ),
     ],
 )
 def test_bad_requests_are_refused(options, match):

@@ -88,6 +88,13 @@ def test_random_search_draws_within_bounds_and_keeps_whole_numbers_whole():
     assert {rate for (rate,) in drawn(50, rate={"values": [0.1, 0.2]})} == {0.1, 0.2}
 
 
+@pytest.mark.parametrize(("low", "high"), [(1e-9, 2e-9), (0.5, 0.75), (1234.5, 98765.4), (1e9, 1e12)])
+def test_numbers_of_any_size_have_six_digits(low, high):
+    for scale in ("linear", "log"):
+        for (clip,) in drawn(20, clip={"low": low, "high": high, "scale": scale}):
+            assert low <= clip <= high and clip == float(f"{clip:.5e}")
+
+
 def test_more_samples_or_settings_keep_what_was_drawn():
     rate, warmup = {"low": 1e-4, "high": 1e-2}, {"low": 0, "high": 10**6}
     few, many = drawn(5, rate=rate), drawn(20, rate=rate)

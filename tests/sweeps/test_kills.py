@@ -20,7 +20,10 @@ from .fake import execute
 EVERY_RECORDING = """
 CREATE TABLE recordings (key TEXT);
 CREATE TRIGGER recording AFTER UPDATE OF record ON runs WHEN NEW.record IS NOT NULL
-BEGIN INSERT INTO recordings VALUES (NEW.key); END
+BEGIN INSERT INTO recordings VALUES (NEW.key); END;
+CREATE TABLE kept (key TEXT, step INTEGER);
+CREATE TRIGGER keeping AFTER INSERT ON checkpoints
+BEGIN INSERT INTO kept VALUES (NEW.key, json_extract(CAST(NEW.state AS TEXT), '$[0]')); END
 """
 
 
@@ -109,6 +112,7 @@ def test_nothing_is_lost_or_recorded_twice_however_often_it_is_killed(tormentor,
         rows = {row["key"]: row for row in store.rows()}
         recorded = [key for (key,) in store.db.execute("SELECT key FROM recordings")]
         assert sorted(recorded) == sorted(rows)  # each exactly once
+        assert steps_lost(store) == 0
         undisturbed = {outcome.key: outcome for run in tormentor.runs for outcome in execute([run])}
         assert rows.keys() == undisturbed.keys()
         for key, outcome in undisturbed.items():
@@ -117,6 +121,17 @@ def test_nothing_is_lost_or_recorded_twice_however_often_it_is_killed(tormentor,
         assert store.db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         for table in ("checkpoints", "owners"):
             assert store.db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def steps_lost(store: Store) -> int:
+    """Steps that were kept and yet done again: a run that goes on from less than its last checkpoint keeps a lower one."""
+    furthest: dict[str, int] = {}
+    lost = 0
+    for key, step in store.db.execute("SELECT key, step FROM kept ORDER BY rowid"):
+        lost += max(0, furthest.get(key, 0) - step)
+        furthest[key] = max(step, furthest.get(key, 0))
+    assert furthest  # something was kept
+    return lost
 
 
 def _finish(store: Store, job: Job) -> None:

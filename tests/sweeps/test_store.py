@@ -230,7 +230,9 @@ def test_a_full_disk_gets_one_line_and_costs_nothing_that_was_finished(store):
 
 def test_a_store_from_a_newer_version_is_refused(store):
     store.db.execute(f"PRAGMA user_version = {VERSION + 1}")
-    with pytest.raises(BadInput, match=rf"runs.sqlite: written by a newer memloci \(store version {VERSION + 1}"):
+    with pytest.raises(
+        BadInput, match=rf"runs.sqlite: written by a newer memloci \(store version {VERSION + 1}"
+    ):
         Store(store.path)
 
 
@@ -257,7 +259,9 @@ def test_other_files_are_refused_and_left_alone(tmp_path):
 def test_a_run_of_another_version_is_not_trained(store):
     run = make_run()
     sweep = store.enqueue("s", [run])
-    store.db.execute("UPDATE runs SET config = replace(config, '\"seed\":0', '\"seed\":1'), config_sum = NULL")
+    store.db.execute(
+        "UPDATE runs SET config = replace(config, '\"seed\":0', '\"seed\":1'), config_sum = NULL"
+    )
     claim = store.claim(sweep, "me")
     with pytest.raises(BadInput, match="another version"):
         claim.runs()

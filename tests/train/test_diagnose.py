@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import equinox as eqx
 import jax.random as jr
 import numpy as np
 import pytest
@@ -74,8 +75,14 @@ def test_a_memory_that_is_always_blank_says_nothing_about_recall():
 def test_windows_and_strides_hide_memories():
     assert named(DELAY, {**KERNELS, "window": 2}) == d.OUT_OF_SIGHT
     assert named(DELAY, {**SOFTMAX, "stride": 2}) == d.OUT_OF_SIGHT
-    assert named(DELAY, {**SOFTMAX, "window": 2, "layers": 2}) != d.OUT_OF_SIGHT
-    assert named(DELAY, {**SOFTMAX, "stride": 3}) != d.OUT_OF_SIGHT
+    for other in ({"window": 2, "layers": 2}, {"stride": 3}):  # nothing that is fitted would come before it
+        assert diagnose(*case(DELAY, {**SOFTMAX, **other}), thorough=False).name != d.OUT_OF_SIGHT
+    layer = {name: KERNELS[name] for name in ("heads", "width", "attention", "encoding", "normalisation")}
+    blocks = [{**layer, "window": 2}, {**layer, "stride": 4}]  # lags 0, 1, 2 and then 0, 4, 8, ... more
+    assert named(DELAY, {**KERNELS, "layers": 2, "blocks": blocks}) == d.OUT_OF_SIGHT
+    far = Fixed(lags=[6], readout="x1")
+    seen = diagnose(*case(far, {**KERNELS, "layers": 2, "blocks": blocks}), thorough=False)
+    assert seen.name != d.OUT_OF_SIGHT
 
 
 def test_factorising_weights_are_below_the_capacity_bound():
@@ -89,8 +96,9 @@ def test_factorising_weights_are_below_the_capacity_bound():
 def test_one_softmax_layer_does_not_see_the_start():
     assert named(DELAY, SOFTMAX) == d.START
     assert named(GALLERY["power-law"](), SOFTMAX) == d.START
-    assert named(DELAY, {**SOFTMAX, "layers": 2}) == d.UNKNOWN
+    assert named(DELAY, {**SOFTMAX, "layers": 3}) == d.UNKNOWN
     assert named(DELAY, {**SOFTMAX, "encoding": "learned"}) == d.UNKNOWN
+    assert diagnose(*case(DELAY, {**SOFTMAX, "layers": 2}), thorough=False).name == d.UNKNOWN
 
 
 def test_an_affine_model_needs_an_affine_target():
@@ -148,7 +156,7 @@ def test_fewer_layers_than_constructions_have():
 
 
 def test_samples_that_were_learned_by_heart():
-    run, record = case(DELAY, {**SOFTMAX, "layers": 2}, samples=16)
+    run, record = case(DELAY, {**SOFTMAX, "layers": 3}, samples=16)
     assert diagnose(run, {**record, "loss": 1e-4, "held_out": 0.2}).name == d.SAMPLES
     assert diagnose(run, record).name == d.UNKNOWN
 
@@ -186,8 +194,24 @@ def test_an_affine_random_model_is_its_own_task(getkey):
     assert np.abs(bend).max() < 1e-5
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_lags_that_are_reached_are_sums_of_visible_ones(seed):
+    """At most one visible lag of each layer, whose windows and strides may differ."""
+    chance, n = np.random.default_rng(seed), 40
+    layer = {name: KERNELS[name] for name in ("heads", "width", "attention", "encoding", "normalisation")}
+    blocks, sums = [], {0}
+    for _ in range(chance.integers(1, 4)):
+        stride = int(chance.integers(1, 6))
+        window = None if chance.random() < 0.3 else stride + int(chance.integers(0, 12))
+        blocks.append({**layer, "stride": stride, "window": window})
+        visible = [z for z in range(stride, n, stride) if window is None or z <= window]
+        sums |= {s + z for s in sums for z in visible}
+    a = Architecture(**{**KERNELS, "layers": len(blocks), "blocks": blocks})
+    assert set(np.flatnonzero(witness.reached_lags(a, n))) == {s for s in sums if s < n}
+
+
 def test_one_softmax_layer_answers_a_constant_sequence_at_once(getkey):
-    model = Transformer(Architecture(**SOFTMAX), 1, 1, key=getkey())
+    model = eqx.filter_jit(Transformer(Architecture(**SOFTMAX), 1, 1, key=getkey()))
     y = np.asarray(model(np.full((20, 1), 0.7, "float32")))
     assert np.ptp(y[1:], axis=0).max() < 1e-5
 

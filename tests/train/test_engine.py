@@ -12,7 +12,7 @@ from memloci.core.errors import BadInput
 from memloci.model.architecture import Architecture
 from memloci.model.store import from_weights
 from memloci.tasks.load import load_task
-from memloci.train import engine
+from memloci.train import device, engine, program
 from memloci.train.attack import attack
 from memloci.train.checkpoint import from_bytes, to_bytes
 from memloci.train.data import describe
@@ -82,8 +82,8 @@ def test_company_changes_no_bit():
 @pytest.mark.slow
 def test_models_side_by_side_are_the_same_models(monkeypatch):
     """As on an accelerator: up to rounding, because sums may be taken in another order."""
-    for place in ("device", "program"):
-        monkeypatch.setattr(f"memloci.train.{place}.on_cpu", lambda: False)
+    for place in (device, program):
+        monkeypatch.setattr(place, "on_cpu", lambda: False)
     runs = [small_run(samples=20), small_run(samples=20, seed=1, steps=15)]
     together = execute(runs, program=Program(runs[0]))
     for run, b in zip(runs, together, strict=True):

@@ -12,7 +12,7 @@ from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttribut
 from memloci.core.errors import BadInput
 from memloci.train.options import tracker
 
-from .test_train import memloci
+from ..commands import memloci_apart
 
 SMALL = "--heads 1 --width 4 --steps 20 --batch 4 --seeds 2 --set architecture.dim=4 --set training.length=12"
 FEW = "--set training.held_out=4 --set training.evaluate_every=10"
@@ -40,7 +40,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 @pytest.mark.slow
 def test_tensorboard_gets_the_curves_of_every_seed(tmp_path):
     options = (*SMALL.split(), *FEW.split(), "--out", str(tmp_path), "--track", "tensorboard", "--json")
-    result = memloci("train", "delay", *options)
+    result = memloci_apart("train", "delay", *options)
     assert result.returncode == 0, result.stderr
     assert len(fits := json.loads(result.stdout)["fits"]) == 2
     for seed, fit in enumerate(fits):

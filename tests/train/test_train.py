@@ -1,7 +1,6 @@
 """`ml.train` and `memloci train`: files whole or not at all, interrupted and resumed, refused in one line."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,29 +11,20 @@ import numpy as np
 import pytest
 
 import memloci as ml
+from memloci import pipeline
 from memloci.core.errors import BadInput
 from memloci.train import train as module
 from memloci.train.options import plain_value
 from memloci.train.options import runs as runs_of
 
+from ..commands import memloci, memloci_apart
 from .cases import SETTINGS, SIZES, TASK, small_run
 
 WRITTEN = {"model.safetensors", "model.json", "training.json", "report.html"}
 
 
-def memloci(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "memloci.cli", *arguments],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": "200", "TERM": "dumb"},
-        timeout=600,
-        **options,
-    )
-
-
-def test_a_fit_is_written_and_loads_as_the_same_model(tmp_path):
+def test_a_fit_is_written_and_loads_as_the_same_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(pipeline, "_training_page", lambda fits: f"a page about {len(fits)} fit".encode())
     fit = ml.train(
         ml.Fixed(**{k: v for k, v in TASK.items() if k != "kind"}), SIZES, out=tmp_path, **SETTINGS
     )
@@ -44,6 +34,7 @@ def test_a_fit_is_written_and_loads_as_the_same_model(tmp_path):
     np.testing.assert_array_equal(model(x), fit.model(x))
     assert task is not None and task.to_dict() == TASK
     stored = json.loads((tmp_path / "training.json").read_text())
+    assert (tmp_path / "report.html").read_text() == "a page about 1 fit"
     assert stored["fits"][0]["record"] == fit.record and stored["fits"][0]["history"] == fit.history
 
 
@@ -172,7 +163,7 @@ def test_bad_input_gets_one_line_and_status_2(arguments, said):
 def test_the_command_trains_and_tells(tmp_path):
     small = ["--heads", "1", "--width", "4", "--steps", "20", "--batch", "4", "--seeds", "2"]
     small += ["--set", "architecture.dim=4", "--set", "training.length=12", "--set", "training.held_out=4"]
-    result = memloci(
+    result = memloci_apart(
         "train", "majority", *small, "--out", str(tmp_path / "out"), "--tolerance", "1e-9", "--json"
     )
     assert result.returncode == 3, result.stderr

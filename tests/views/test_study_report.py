@@ -305,6 +305,14 @@ def test_sizes_of_models_are_not_rounded():
     assert "1,024" in texts(panel_figure(panel))
 
 
+@pytest.mark.parametrize("size", [1e-12, 1.0, 2_000.0, 1e9])
+def test_values_close_together_have_ticks_at_any_size(size):
+    panel = Panel("t", "x", "y", (Series("a", (1, 2), ((1.3 * size,), (1.31 * size,))),))
+    told = re.findall(r"\d[\d,.]*(?:e-?\d+)?", texts(panel_figure(panel)))
+    near = {float(text.replace(",", "")) / size for text in told}
+    assert sum(1.05 < tick < 1.65 for tick in near) >= 3, told
+
+
 def test_only_points_that_belong_together_are_joined():
     values = ((0.1, 0.2), (0.2, 0.3), (0.4, 0.5))
     apart = (Series("a", (0.31, 0.12, 0.23), values), Series("b", (0.41, 0.52, 0.63), values))

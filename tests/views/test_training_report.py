@@ -2,6 +2,7 @@
 
 import math
 import re
+import xml.etree.ElementTree as ET
 from typing import Any
 
 import jax.random as jr
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from memloci import cli, pipeline
+from memloci.core.numbers import number, to_digits
 from memloci.model.transformer import Transformer
 from memloci.observe.lags import head_lags, influence
 from memloci.tasks.short import Adaptive, Essential, Fixed
@@ -211,6 +213,16 @@ def test_a_band_is_over_the_runs_that_have_a_number():
     assert band.x.tolist() == [100, 200, 300, 400]
     assert band.low[0] == short["loss"][0] and band.high[0] == long["loss"][0]
     assert band.low[3] == band.median[3] == band.high[3] == long["loss"][3]
+
+
+@pytest.mark.parametrize("loss", [2e-9, 0.3, 2_345.0, 4.5e7])
+def test_losses_of_any_size_are_drawn(loss):
+    curve = {
+        name: values if name == "step" else [loss, 1.2 * loss] * 3 for name, values in history(0.1).items()
+    }
+    svg = curves.loss_figure([curve], "mean square")
+    ET.fromstring(svg)
+    assert number(to_digits(1.2 * loss, 2)) in svg
 
 
 # -- sweeps -----------------------------------------------------------------------------------------------

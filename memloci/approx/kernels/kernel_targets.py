@@ -38,7 +38,7 @@ def recall_target(recall: Recall) -> AbstractTarget:
             return SingleLag(recall.bound)
         case Convolution():
             return kernel_target(recall)
-    raise BadInput(f"{recall.text} is no kernel over past lags")
+    raise BadInput(f"{recall.text} is no kernel over past lags that is known here")
 
 
 def kernel_target(memory: Convolution) -> AbstractTarget:

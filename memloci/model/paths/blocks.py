@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # it stands above
 BLOCK = 128  # tuned: positions in a block
 SMALL_BLOCK = 32  # tuned: for windows shorter than this
 LANES = 8  # blocks are multiples of this, because a core works on so many numbers at once
+RUN = 8  # keys that one product adds up where nothing is scaled: it rounds once per term
 CACHED = 2**15  # tuned: scores at a time; four arrays of that size stay in a core's cache
 
 Index = Int[Array, ""] | int
@@ -286,7 +287,7 @@ def _forward(plan: Plan, parts: Parts, V: PerGroup) -> tuple[PerGroup, PerGroup,
             top, sums, missed = state
             x = _logits(_at(k, j, c), _at(queries, i, c), T)
             if not plan.softmax:
-                total, low = _added(_at(sums, i, c), _at(missed, i, c), _at(v, j, c) @ jnp.exp(x))
+                total, low = _added(_at(sums, i, c), _at(missed, i, c), _in_runs(_at(v, j, c), jnp.exp(x)))
                 return top, _put(sums, total, i), _put(missed, low, i)
             before = _at(top_before, i, c)
             now = jnp.maximum(before, x.max(axis=2, keepdims=True))
@@ -306,6 +307,17 @@ def _forward(plan: Plan, parts: Parts, V: PerGroup) -> tuple[PerGroup, PerGroup,
     some = (jnp.arange(n) > 0)[None, :, None]
     total = jnp.where(some, sums[:, :, d_v:], 1.0)
     return sums[:, :, :d_v] / total, jnp.where(some, top, 0.0), total
+
+
+def _in_runs(v: CutTurned, a: Scores) -> CutTurned:
+    """v a, a run of keys at a time; runs are added two by two, so that few roundings meet one term."""
+    (c, G, f, B), more = v.shape, -v.shape[-1] % RUN
+    v = jnp.pad(v, [(0, 0)] * 3 + [(0, more)]).reshape(c, G, f, -1, RUN)
+    a = jnp.pad(a, [(0, 0)] * 2 + [(0, more), (0, 0)]).reshape(a.shape[0], a.shape[1], -1, RUN, B)
+    parts = jnp.einsum("cgfrk,cgrkq->rcgfq", v, a)
+    while (n := parts.shape[0]) > 1:
+        parts = jnp.concatenate([parts[: n - 1 : 2] + parts[1::2], parts[n - n % 2 :]])
+    return parts[0]
 
 
 def _added(sums: Array, missed: Array, new: Array) -> tuple[Array, Array]:

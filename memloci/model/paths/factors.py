@@ -28,7 +28,8 @@ RUN = 256  # terms that are added up in one product
 def positions(heads: "Head", lags: np.ndarray, dtype: np.dtype) -> Table:
     """The position part at lags j (in strides) of every head."""
     z = jnp.asarray(lags * heads.past.stride, jnp.int32)
-    return eqx.filter_vmap(lambda encoding: encoding.position(z, dtype))(heads.encoding)
+    position = lambda encoding: encoding.position(z, dtype)
+    return eqx.filter_vmap(position, axis_size=len(heads.W_V))(heads.encoding)  # it may have no array
 
 
 def kernel(heads: "Head", lags: int, dtype: np.dtype) -> tuple[Table, PerHead]:
