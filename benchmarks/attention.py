@@ -22,7 +22,7 @@ from matplotlib.ticker import NullFormatter
 from benchmarks.attention_peers import Case, inputs, positions, slopes
 from benchmarks.table import Table
 from benchmarks.turns import Answer, in_turn, started
-from memloci.views.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SOFT, style
+from memloci.views.figures.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SOFT, style
 
 LENGTHS = (1_024, 4_096, 16_384, 65_536)
 GRADIENT_LENGTH = 16_384

@@ -20,7 +20,7 @@ from memloci.approx.kernels.targets import SingleLag
 from memloci.pipeline import compile
 from memloci.tasks.short import Fixed
 from memloci.tasks.task import Task
-from memloci.views.drawing import BLUE, GREEN, RED, style
+from memloci.views.figures.drawing import BLUE, GREEN, RED, style
 
 LAGS = {"rotary": (8, 64, 512, 4_096, 32_768), "depth-1": (8, 16, 32, 64)}
 MEMORIES = (1, 2, 4, 8, 16, 32)  # one rotary head each

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from benchmarks.table import Table
 from benchmarks.training_peers import FOLDED, OURS, PEERS, STEPS, model
 from benchmarks.turns import Worker, in_turn, started
-from memloci.views.drawing import BLUE, GREEN, RED, style
+from memloci.views.figures.drawing import BLUE, GREEN, RED, style
 
 SIZES = ((1, 1), (1, 4), (1, 16), (2, 4), (2, 16))  # (L, H)
 REQUIRED = {(1, 1): 7.0, (1, 4): 7.0, (1, 16): 7.0, (2, 4): 2.5, (2, 16): 4.0}

@@ -22,7 +22,7 @@ from rich.table import Table
 from memloci import pipeline
 from memloci.core.numbers import number
 from memloci.tasks.load import load_task
-from memloci.views.write import Entry, index_html
+from memloci.views.html.compiled import Entry, index_html
 
 
 @dataclass(frozen=True)

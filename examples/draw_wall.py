@@ -20,7 +20,7 @@ from rich.progress import track
 from memloci import pipeline
 from memloci.observe.probes import wall
 from memloci.tasks.short import Fixed
-from memloci.views.drawing import BLUE, FLOAT_BITS, GREEN, INK, RED, SKY, SOFT, style
+from memloci.views.figures.drawing import BLUE, FLOAT_BITS, GREEN, INK, RED, SKY, SOFT, style
 
 TOLERANCE = 1e-3
 LAGS = (2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32)

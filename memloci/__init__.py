@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memloci.synthesize import plan as plan
     from memloci.tasks.channel import Channel as Channel
     from memloci.tasks.gallery import GALLERY as GALLERY
+    from memloci.tasks.inputs import require_inputs as require_inputs
     from memloci.tasks.load import load_task as load_task
     from memloci.tasks.memories.kernel import Kernel as Kernel
     from memloci.tasks.memories.lag import Lag as Lag
@@ -65,6 +66,7 @@ _HOME = {
     "load_task": "memloci.tasks.load",
     "measure": "memloci.observe.sup_error",
     "plan": "memloci.synthesize",
+    "require_inputs": "memloci.tasks.inputs",
     "save": "memloci.model.store",
     "sweep": "memloci.sweeps.start",
     "Fit": "memloci.train.train",

@@ -19,11 +19,14 @@ over the past, and of the constant 1, up to E (what is left out) and R (rounding
 3. Neurons. relu is exact where its sign is known, and lies in a strip elsewhere. A polynomial readout is split into
    functions of one direction each, whose extremes between the kinks of the neurons are computed.
 4. Roundings. The model of certify/rounding.py is adopted as an assumption: unit roundoff u, library functions within 8 u,
-   the model's zeta within 64 u, sums over the past as running sums of running sums, underflow to 0, no overflow.
+   the model's zeta within 64 u, underflow to 0, no overflow; and how path `certified` adds up the past (model/paths): plain
+   sums in any order to 127 tokens (lin) or 15 (log), then chunks of 128 with their own error (lin), or runs of 8, two by
+   two, in blocks that are added as pairs of numbers (log). Windows and softmax: sums in any order.
 
-Where this derivation and certify/ differ by more than a tenth, it is because: certify/ keeps coefficients in float64
-(exact bounds near 1e-14); it charges heads without normalisation for lags beyond their window, and for sums at powers of 2
-only; it takes the roundings of the last neurons by Lipschitz constants, where sums that are exact are seen here.
+Where this derivation proves less than certify/ by more than a tenth, the reasons are these. certify/ keeps coefficients in
+float64, so that its exact bounds end near 1e-14; it charges heads without normalisation for lags beyond their window, and
+takes the additions of their sums at powers of 2 only. Here a computed number that must lie within u/2 of a short number is
+that number, wherever it occurs (`snapped`); certify/ sees that for the last neurons.
 """
 # ruff: noqa: E701
 # fmt: off
@@ -44,6 +47,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, product
 from pathlib import Path
+from typing import Any
 
 P = 256  # numbers are whole multiples of 2^-P
 UNIT, LOW = 1 << P, (1 << P) - 1
@@ -181,6 +185,7 @@ def zeta(p, n):
         if i == 39 or term.size <= 256:
             return near + power(n, p) * (total + I(-term.size, term.size))
         total, rising = total + term, rising * (p + 2 * i - 1) * (p + 2 * i) / n**2
+    raise AssertionError("the loop returns")
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
@@ -268,7 +273,6 @@ def nearest(x):
     return low if even or not holds(x - low, ">=", half) else low + ONE
 
 def names(n): return {x.id for x in ast.walk(n) if isinstance(x, ast.Name)} - {*FUNCTIONS, "pi", "min", "max", "where"}
-
 def join(x, y, sign=1): return {m: x.get(m, ZERO) + y.get(m, ZERO) * sign for m in {**x, **y}}
 
 def multiply(x, y):
@@ -367,9 +371,9 @@ def spectrum(n):
         case ast.BinOp(op=ast.Add() | ast.Sub() as op, left=x, right=y):
             left, right, sign = spectrum(x), spectrum(y), 1 if isinstance(op, ast.Add) else -1
             return None if left is None or right is None else left + [(c * sign, a, b) for c, a, b in right]
-        case ast.BinOp(op=ast.Mult(), left=ast.Constant(value=k), right=x) | ast.BinOp(op=ast.Mult(), left=x, right=ast.Constant(value=k)):
+        case ast.BinOp(op=ast.Mult(), left=ast.Constant(value=int() | float() as k), right=x) | ast.BinOp(op=ast.Mult(), left=x, right=ast.Constant(value=int() | float() as k)):
             return None if (own := spectrum(x)) is None else [(c * Fraction(k), a, b) for c, a, b in own]
-        case ast.BinOp(op=ast.Pow(), left=ast.Name(), right=ast.Constant(value=p)) if p < -1: return [(ONE, Fraction(-p), Fraction(0))]
+        case ast.BinOp(op=ast.Pow(), left=ast.Name(), right=ast.Constant(value=int() | float() as p)) if p < -1: return [(ONE, Fraction(-p), Fraction(0))]
         case ast.Call(func=ast.Name(id="exp"), args=[x]):
             line = ev(x, {"z": {("z",): ONE}})
             slope, shift = (line.get(m, ZERO).point for m in (("z",), ()))
@@ -380,7 +384,7 @@ def majorant(n, z):
     """(C, b): |f| <= C e^{-b (lag - z)} from lag z on; a concave exponent lies below its tangent."""
     match n:
         case ast.Call(func=ast.Name(id="cos" | "sin")): return ONE, ZERO
-        case ast.Constant(value=x): return abs(I.of(x)), ZERO
+        case ast.Constant(value=int() | float() as x): return abs(I.of(x)), ZERO
         case ast.BinOp(op=ast.Mult(), left=x, right=y): return tuple(f(a, b) for f, a, b in zip((I.__mul__, I.__add__), majorant(x, z), majorant(y, z), strict=True))
         case ast.Call(func=ast.Name(id="exp"), args=[x]):
             p = ev(x, {"z": {("z",): ONE}})
@@ -496,7 +500,7 @@ class Form:
     """sum_a c_a a, up to E in exact arithmetic and R by roundings; E is None where nothing is known."""
     __slots__ = ("E", "R", "c")
 
-    def __init__(self, c=None, E=0, R=0): self.c, self.E, self.R = c or {}, E, R
+    def __init__(self, c=None, E: Any = 0, R=0): self.c, self.E, self.R = c or {}, E, R
 
     @property
     def nothing(self): return not self.c and self.E == 0 and not self.R
@@ -546,13 +550,14 @@ def rounded(n):
 class Arithmetic:
     """Sums as a model computes them in a precision, or exactly (bits = 0)."""
     def __init__(self, precision=None):
-        self.bits, least, most = FORMAT.get(precision, (0, 0, 0))
-        self.u = Fraction(self.bits > 0, 2**self.bits)
+        self.bits, least, most = FORMAT.get(precision or "", (0, 0, 0))
+        self.u, self.known = Fraction(self.bits > 0, 2**self.bits), {}
         self.least, self.most = up(Fraction(2) ** least) if self.bits else 0, UNIT << most >> 2 if self.bits else 1 << 8 * P
 
     def gamma(self, n):
         if n * self.u >= Fraction(1, 2): raise Cannot("sums with too many terms for their precision")
-        return up((1 + self.u) ** n - 1)
+        if n not in self.known: self.known[n] = up((1 + self.u) ** n - 1)
+        return self.known[n]
 
     def fits(self, size):
         if size >= self.most: raise Cannot("numbers that may overflow")
@@ -569,6 +574,11 @@ class Arithmetic:
         E += sum(value & LOW > 0 for value in c.values()) << 40  # atoms are below 2^40, see Case.range
         result = Form({a: x >> P for a, x in c.items() if x >> P}, E, R)
         if not self.bits or not terms: return result
+        if all(not x.R and not x.E and len(x.c) == (NUMBER in x.c) for _, x in terms):  # sums of few digits are exact
+            parts = [n for n in (bias << P, *(w * x.c.get(NUMBER, 0) for w, x in terms)) if n]
+            low, total = min((n & -n for n in parts), default=UNIT * UNIT), sum(map(abs, parts))
+            self.fits(total >> P)
+            if total <= low << self.bits and low >= self.least << P: return result
         count, rounds = len(terms) + bool(bias) - 1, not all(single(w) for w, _ in terms)
         total = sum(times(abs(w), x.size(case)) for w, x in terms) + abs(bias)
         self.fits(total)
@@ -852,7 +862,9 @@ class Layer:
         if idle: ar.fits(4 * sum(times(x.size(case), y.size(anywhere)) for x, y in zip(asked, keys, strict=True)))
         if idle or case.t_max == 0: return nothing
         q, k, k0 = ([I(*x.span(where)) for x in part] for part, where in ((asked, case), (keys, after), (keys, start)))
-        z, beside = find(q, k, k0, self.t["encoding.turns"][h], max(case.t_min, 1), case.t_max, ar)
+        key = ar, h, max(case.t_min, 1), case.t_max, *((x.lo, x.hi) for x in q)
+        if key not in self.cache: self.cache[key] = find(q, k, k0, self.t["encoding.turns"][h], *key[2:4], ar)
+        z, beside = self.cache[key]
         if beside >> (P - 6): return [UNKNOWN] * len(values)
         found = []
         for x in values:
@@ -969,7 +981,7 @@ class Model:
     def embed(self, ar, case):
         tokens = []
         for c, (_, pieces) in enumerate(case.task.channels):
-            between = ar.bits and not all(holds_number(*sorted((abs(lo), abs(hi))), ar.bits) for lo, hi in pieces if not lo <= 0 <= hi)
+            between = ar.bits and not all(holds_number(lo, hi, ar.bits) for lo, hi in pieces if not lo <= 0 <= hi)
             tokens.append(Form({(c, 0): UNIT}, 0, times(up(ar.u), up(case.task.sizes[c])) if between else 0).known(case))
         return [ar.combine(row, tokens, case, b) for row, b in zip(self.W_E, self.b_E, strict=True)]
 
@@ -985,7 +997,7 @@ class Model:
 
     def distances(self, ar, past, case, anywhere):
         """sup |f - output| over a case, for every output: (of the exact model, roundings)."""
-        X = self.embed(ar, case)
+        X = read = self.embed(ar, case)
         for layer, (before, fixed) in zip(self.layers, past, strict=True):
             added = layer.attend(ar, X, before, case, anywhere, fixed)
             read = [ar.add(x, y, case) for x, y in zip(X, added, strict=True)]
@@ -1000,8 +1012,9 @@ class Model:
                 if not ways: raise
             yield min(ways, key=sum)
 
-def holds_number(near, far, bits):
-    """Some number of the precision lies between."""
+def holds_number(lo, hi, bits):
+    """Some number of the precision lies between two of one sign."""
+    near, far = sorted((abs(lo), abs(hi)))
     step = Fraction(2) ** (math.frexp(near)[1] - bits)
     return math.ceil(near / step) * step <= far
 
@@ -1038,7 +1051,8 @@ def ridge(model, ar, o, f, X, case):
     for j, off in held.values():
         a, most = ("X", j), {("X", i): max(map(abs, box["X", i])) + real(e) for i, e in held.values()}
         error += sum(abs(c) * m.count(a) * math.prod(most[x] for x in m) / most[a] for m, c in f.items() if a in m) * real(off)
-    line, ridges = defaultdict(Fraction, {m: c for m, c in f.items() if len(m) < 2}), defaultdict(list)
+    line, ridges = defaultdict(Fraction), defaultdict(list)
+    line.update({m: c for m, c in f.items() if len(m) < 2})
     for atom, g in Y.c.items():
         if atom[0] != "h":
             line[() if atom == NUMBER else (atom,)] -= real(g)
@@ -1058,7 +1072,7 @@ def ridge(model, ar, o, f, X, case):
         total = [total[0] + lowest, total[1] + highest]
         for a, c in d:
             line[a,] -= alpha * c
-    for (a,), c in line.items():
+    for a, c in ((m[0], c) for m, c in line.items()):
         total = [total[0] + min(c * x for x in box[a]), total[1] + max(c * x for x in box[a])]
     return up(max(map(abs, total)) + error) + Y.E, Y.R
 

@@ -9,7 +9,6 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -17,32 +16,23 @@ from memloci.certify.certificate import VERSION, Certificate
 from memloci.certify.certify import certify
 from memloci.core.errors import BadInput
 from memloci.core.files import parse_json, read_bytes, replace_together
+from memloci.core.limits import positive
 from memloci.core.precision import DEFAULT
 from memloci.core.specs import shorten
 from memloci.model.store import read, save, task_of, unchanged
-from memloci.model.transformer import Transformer
 from memloci.observe.sup_error import Measurement, measure
-from memloci.synthesize import Plan, Plans, Progress, plan
+from memloci.synthesize import Built, Plan, Plans, Progress, plan
 from memloci.tasks.task import Task
 
 if TYPE_CHECKING:  # a compilation needs none of these
     from memloci.study.claim import Finding
     from memloci.sweeps.runs import Runs
+    from memloci.tradeoffs.rates import Rates
     from memloci.train.spec import Run
     from memloci.train.train import Fit
 
 CERTIFICATE, CIRCUIT, REPORT = "certificate.json", "circuit.json", "report.html"
 AGREEMENT = 1e-9  # relative; the same weights give the same numbers, up to the platform's library
-
-
-@dataclass(frozen=True)
-class Built:
-    """Weights by construction, and what is proved of them."""
-
-    task: Task
-    model: Transformer
-    certificate: Certificate
-    plan: Plan
 
 
 def compile(
@@ -72,9 +62,7 @@ def compile(
 def write(
     built: Built, directory: str | Path, plans: Plans | None = None, seen: Measurement | None = None
 ) -> None:
-    """model.safetensors, model.json, circuit.json, certificate.json and report.html, all of them or none."""
-    from memloci.views.write import report_html
-
+    """model.safetensors, model.json, circuit.json and certificate.json, all of them or none; then report.html."""
     certificate, circuit = built.certificate, built.plan.circuit
     extra = {
         "route": circuit.route,
@@ -85,9 +73,23 @@ def write(
     beside = {
         CIRCUIT: (json.dumps(circuit.to_dict(), indent=1, allow_nan=False) + "\n").encode(),
         CERTIFICATE: certificate.to_json().encode(),
-        REPORT: report_html(built, plans, seen).encode(),
     }
-    save(built.model, directory, task=built.task, extra=extra, beside=beside)
+    # The page takes longest and can be drawn again: what is interrupted there has its model.
+    save(built.model, directory, task=built.task, extra=extra, beside=beside, remove=[REPORT])
+    replace_together(Path(directory), {REPORT: report(built, plans, seen).encode()})
+
+
+def report(
+    built: Built, plans: Plans | None = None, seen: Measurement | None = None, rates: "Rates | None" = None
+) -> str:
+    """The page about one compiled model; rates that are not given are measured with little effort."""
+    from memloci.observe.portrait import portrait
+    from memloci.tradeoffs.rates import measured
+    from memloci.views.html.compiled import report_html
+
+    looked = portrait(built.model, built.task, built.plan.circuit)
+    found = measured(built.task, [built.plan]) if rates is None else rates
+    return report_html(built, looked, found, plans, seen)
 
 
 # -- verify -----------------------------------------------------------------------------------------------
@@ -103,8 +105,8 @@ def verify(directory: str | Path, path: str | None = None) -> Certificate:
     if task is None:
         raise BadInput(f"{directory}: the model was saved without a task; there is nothing to verify against")
     model = stored.model.using(path) if path else stored.model
-    tolerance, precision = stored.extra.get("tolerance", 1e-3), stored.extra.get("precision")
-    return certify(model, task, tolerance=_number(tolerance, directory), precision=precision)
+    tolerance = positive(stored.extra.get("tolerance", 1e-3), f"{directory}: model.json: extra.tolerance")
+    return certify(model, task, tolerance=tolerance, precision=stored.extra.get("precision"))
 
 
 def disagreement(directory: str | Path, found: Certificate) -> str | None:
@@ -193,12 +195,6 @@ def _claims(name: str, claim: Any, value: Any) -> str:
     return f"the file claims {place} = {shorten(claim)}, the weights give {shorten(value)}"
 
 
-def _number(value: Any, directory: str | Path) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"{directory}: model.json: extra.tolerance must be a number, found {shorten(value)}")
-    return float(value)
-
-
 # -- trainings, sweeps and studies, with the pages about them ---------------------------------------------
 
 
@@ -236,17 +232,19 @@ def train_together(
 
 
 def _training_page(fits: "Sequence[Fit]") -> bytes:
-    from memloci.views.training import training_html
+    from memloci.train.portrait import portrait
+    from memloci.views.html.training import training_html
 
-    return training_html(fits).encode()
+    return training_html(portrait(fits)).encode()
 
 
 def write_sweep(name: str, runs: "Runs", page: Path) -> None:
     """The page about the runs of a sweep and, where they left a model, one about the best of them."""
     from memloci.sweeps.fits import best_fits
-    from memloci.views.sweeps import sweep_html
+    from memloci.sweeps.summary import summary
+    from memloci.views.html.sweep import sweep_html
 
-    pages = {page.name: sweep_html(name, runs.whole()).encode()}
+    pages = {page.name: sweep_html(summary(name, runs.whole())).encode()}
     if fits := best_fits(runs):
         pages[f"{page.stem}-best.html"] = _training_page(fits)
     replace_together(page.parent, pages)
@@ -255,7 +253,7 @@ def write_sweep(name: str, runs: "Runs", page: Path) -> None:
 def write_study(findings: "Sequence[Finding]", out: Path) -> "list[Finding]":
     """All pages of a study's directory; the findings that they show."""
     from memloci.study import pages
-    from memloci.views.study import study_pages
+    from memloci.views.html.study import study_pages
 
     shown = pages.shown_with(findings, out)
     replace_together(out, study_pages(shown, pages.about(shown)))
@@ -265,10 +263,11 @@ def write_study(findings: "Sequence[Finding]", out: Path) -> "list[Finding]":
 def write_verdicts(findings: "Sequence[Finding]", readme: Path) -> None:
     """The table of verdicts in a README, and in docs/ the records that it is made from."""
     from memloci.study import pages
-    from memloci.views.study_tables import markdown_table
+    from memloci.study.claim import finding_from_dict
+    from memloci.views.terminal.study import markdown_table
 
     records = pages.records_with(findings, readme)
-    pages.write_readme(readme, records, markdown_table(records))
+    pages.write_readme(readme, records, markdown_table([finding_from_dict(record) for record in records]))
 
 
 __all__ = [
@@ -278,6 +277,7 @@ __all__ = [
     "disagreement",
     "measure",
     "plan",
+    "report",
     "train",
     "train_together",
     "verify",

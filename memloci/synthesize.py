@@ -8,6 +8,7 @@ circuit is compiled and certified here, so what a plan promises is proved, not h
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from memloci.approx.readouts.ridge_sums import RidgeSum, readout_ridge
 from memloci.certify.certificate import Certificate
@@ -15,12 +16,14 @@ from memloci.certify.certify import certify
 from memloci.circuits.circuit import Circuit
 from memloci.circuits.compile import compile_circuit
 from memloci.core.errors import BadInput
+from memloci.core.limits import positive
 from memloci.core.precision import DEFAULT, evaluated
 from memloci.core.specs import shorten
 from memloci.model.transformer import Transformer
 from memloci.routes.capacity import obstacle
 from memloci.routes.registry import ROUTES
 from memloci.routes.request import Obstacle, Request
+from memloci.tasks.inputs import require_inputs
 from memloci.tasks.task import Task
 
 WIDEST = 1e-2  # the attention error that a readout is made for where its slopes ask for less
@@ -83,6 +86,22 @@ class Plans(Sequence[Plan]):
         raise BadInput(f"no route serves this task: {reasons}")
 
 
+@dataclass(frozen=True)
+class Built:
+    """Weights by construction, and what is proved of them."""
+
+    task: Task
+    model: Transformer
+    certificate: Certificate
+    plan: Plan
+
+    def run(self, x: Any, *, strict: bool = False) -> Any:
+        """model(x); with `strict`, an input outside the ranges that the certificate is about is refused."""
+        if strict:
+            require_inputs(self.task, x)
+        return self.model(x)
+
+
 def plan(
     task: Task,
     tolerance: float = 1e-3,
@@ -93,7 +112,7 @@ def plan(
 ) -> Plans:
     """Every route for a task: ranked if it meets the tolerance, with the reason if it does not."""
     chosen = _chosen(routes)
-    check_tolerance(tolerance)
+    tolerance = positive(tolerance, "tolerance")
     evaluated(precision)
     tell = progress or (lambda text, done: None)
     tell("the readout", 0.0)
@@ -128,15 +147,6 @@ def _chosen(routes: Sequence[str] | None) -> Sequence[str]:
         if name not in ROUTES:
             raise BadInput(f"route {shorten(name)} is unknown; the routes are {', '.join(ROUTES)}")
     return tuple(routes) if routes else tuple(ROUTES)
-
-
-def check_tolerance(tolerance: float) -> None:
-    try:
-        positive = not isinstance(tolerance, bool) and 0 < float(tolerance) < math.inf
-    except (TypeError, ValueError, OverflowError):
-        positive = False
-    if not positive:
-        raise BadInput(f"tolerance must be a positive number, found {shorten(tolerance)}")
 
 
 def request_of(task: Task, tolerance: float, precision: str) -> Request:
@@ -179,4 +189,4 @@ def loosest(task: Task, tolerance: float, readout: RidgeSum) -> dict[str, float]
     return found
 
 
-__all__ = ["Plan", "Plans", "Progress", "plan", "request_of"]
+__all__ = ["Built", "Plan", "Plans", "Progress", "plan", "request_of"]

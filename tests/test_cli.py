@@ -10,7 +10,7 @@ import pytest
 from memloci import __version__
 from memloci.tasks.gallery import GALLERY
 from memloci.tasks.load import load_task
-from memloci.views.tables import task_summary
+from memloci.views.terminal.tasks import task_summary
 
 PRODUCT = 'kind = "fixed"\nlags = [3, 17]\nreadout = "x1 * x2"\n'
 

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from memloci.study.claim import finding_from_dict
 from memloci.study.claims import CLAIMS
 from memloci.study.pages import with_table
-from memloci.views.study_tables import markdown_table
+from memloci.views.terminal.study import markdown_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -44,4 +45,6 @@ def test_the_map_names_what_is_there():
 def test_the_verdicts_are_those_that_were_found():
     records = json.loads((ROOT / "docs" / "verdicts.json").read_text())
     assert [record["id"] for record in records if record["profile"] == "quick"] == list(CLAIMS)
-    assert with_table(README, markdown_table(records)) == README, "make verdicts writes the table"
+    assert with_table(README, markdown_table(list(map(finding_from_dict, records)))) == README, (
+        "make verdicts writes the table"
+    )

@@ -2,7 +2,7 @@
 
 import sys
 
-from tools import formats, imports, references
+from tools import formats, imports, purity, references
 
 if __name__ == "__main__":
-    sys.exit(max(check.main() for check in (imports, formats, references)))
+    sys.exit(max(check.main() for check in (imports, purity, formats, references)))

@@ -167,7 +167,7 @@ class CaseAnalysis:
     def _input_errors(self, precision: Format) -> np.ndarray:
         """x itself is rounded in channels that have values between the precision's numbers."""
         between = [not all(map(precision.has_number_in, c.domain)) for c in self.task.channels]
-        return np.where(between, precision.u * np.array(self.inputs.sizes), 0.0)
+        return np.where(between, precision.u * np.array(self.inputs.sizes) + precision.least, 0.0)
 
     def _embedded_position(self, precision: Format) -> PositionForms:
         sizes, error = np.array(self.inputs.sizes), self._input_errors(precision)

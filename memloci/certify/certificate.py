@@ -62,6 +62,11 @@ class Certificate:
     def met(self) -> bool:
         return self.status == "met"
 
+    @property
+    def outside(self) -> tuple[Level, ...]:
+        """The levels whose error may reach their margin: lags that read them may be wrong."""
+        return tuple(level for level in self.levels if not level.within)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON: numbers are numbers, an infinite bound is null."""
         data = asdict(self)

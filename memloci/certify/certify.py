@@ -7,7 +7,6 @@ and roundings part (uniform_proof.py); else every case is followed in every prec
 followed is refused, with the reason.
 """
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -22,9 +21,10 @@ from memloci.certify.rounding import LIBRARY, Format, format_of
 from memloci.certify.slacks import FEWEST_BITS, MOST_TERMS
 from memloci.certify.uniform_proof import UniformProof
 from memloci.core.errors import BadInput
+from memloci.core.limits import positive
+from memloci.core.numbers import number
 from memloci.core.precision import PRECISIONS, precision_of
 from memloci.core.proved import Proved
-from memloci.core.specs import shorten
 from memloci.language.expression import rounded_constants
 from memloci.model.architecture import Architecture
 from memloci.model.paths.choice import AUTOMATIC, LONGEST, covered, taken
@@ -44,7 +44,8 @@ def certify(
     `bound_by_precision` tells what the same weights would reach in others; `model.astype` puts them there.
     """
     own = model.architecture.precision
-    _check_request(own, precision, tolerance)
+    _check_request(own, precision)
+    tolerance = positive(tolerance, "tolerance")
     _check_form(model, task)
     model.check()
     with ctx.workprec(BITS), np.errstate(all="ignore"):
@@ -75,15 +76,13 @@ def certify(
     )
 
 
-def _check_request(own: str, precision: str | None, tolerance: float) -> None:
+def _check_request(own: str, precision: str | None) -> None:
     if precision is not None and precision != own:
         precision_of(precision)
         raise BadInput(
             f"precision {precision!r} is asked of a model that is evaluated in {own}; certify it in {own}, or "
             f"model.astype({precision!r}), which is evaluated in {precision}"
         )
-    if not 0 < tolerance < math.inf:
-        raise BadInput(f"tolerance must be positive, found {shorten(tolerance)}")
 
 
 def _check_form(model: Transformer, task: Task) -> None:
@@ -152,11 +151,11 @@ def assumptions(analysis: CaseAnalysis) -> tuple[str, ...]:
         *_constants(task),
         f"evaluation: model(x), {evaluation}",
         f"streams: {_streams(analysis)}",
-        f"inputs: {ranges}, numbers of the precision",
+        f"inputs: {ranges}, numbers of the precision; of inputs outside these ranges nothing is claimed",
         f"normalisation: {normalisations}",
         f"sequence lengths: {reach}, every position, also those earlier than a lag",
         "rounding: to nearest, sums in any order, those of more terms than half of 1/u as running sums, library functions "
-        f"within {LIBRARY:g} units (certify/rounding.py)",
+        f"within {number(LIBRARY)} units (certify/rounding.py)",
     )
 
 

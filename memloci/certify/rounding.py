@@ -32,6 +32,7 @@ float64 has a small relative error; slacks.py adds that back.
 
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
@@ -60,8 +61,10 @@ class Format:
         """Some number of this format lies in the piece."""
         if piece.contains(0.0) or not self.u:
             return True
-        near, far = sorted((abs(piece.lo), abs(piece.hi)))
-        step = math.ldexp(self.u, math.frexp(near)[1])  # the spacing of the format just above `near`
+        near, far = (Fraction(end) for end in sorted((abs(piece.lo), abs(piece.hi))))
+        # The spacing of the format just above `near`, in exact arithmetic: float64 has none for its smallest numbers.
+        spacing = Fraction(self.u) * Fraction(2) ** math.frexp(near)[1]
+        step = max(spacing, 2 * Fraction(self.u) * Fraction(self.least))
         return math.ceil(near / step) * step <= far
 
 

@@ -41,7 +41,7 @@ def compile(
     from memloci import pipeline
     from memloci.core.files import require_writable
     from memloci.tasks.load import load_task
-    from memloci.views import plan_tables
+    from memloci.views.terminal import plans as views
 
     record = load_task(task)
     record.to_dict()  # a task that cannot be written is refused before the work, not after
@@ -61,7 +61,7 @@ def compile(
             {"directory": str(out), "route": built.plan.route, "certificate": built.certificate.to_dict()}
         )
     else:
-        print_view(plan_tables.certificate_table(built.certificate, seen))
+        print_view(views.certificate_table(built.certificate, seen))
         write_text(
             f"wrote {out}: model.safetensors, model.json, circuit.json, certificate.json, report.html\n"
         )

@@ -33,7 +33,7 @@ def measure(
 
     from memloci import pipeline
     from memloci.model.store import load
-    from memloci.views import plan_tables
+    from memloci.views.terminal import plans as views
 
     with progress_bar() as progress:
         progress("loading", 0.0)
@@ -55,7 +55,7 @@ def measure(
         print_json({"measured": seen.to_dict(), **told, **({"refused": refused} if refused else {})})
         return
     if proved:
-        print_view(plan_tables.certificate_table(proved, seen))
+        print_view(views.certificate_table(proved, seen))
     else:
         write_text(f"not certified: {refused}\n")
         write_text(

@@ -43,7 +43,7 @@ def plan(
     from memloci.tasks.load import load_task
     from memloci.tradeoffs import rates
     from memloci.tradeoffs.depth_table import depth_table as make_depth_table
-    from memloci.views import plan_tables
+    from memloci.views.terminal import plans as views
 
     record = load_task(task)
     if depth_table:
@@ -52,7 +52,7 @@ def plan(
         if as_json:
             print_json([row.to_dict() for row in rows])
         else:
-            print_view(plan_tables.depth_rows_table(task, precision, rows))
+            print_view(views.depth_rows_table(task, precision, rows))
         return
     with progress_bar() as progress:
         plans = make_plans(record, tolerance, precision, routes=route, progress=progress)
@@ -60,9 +60,9 @@ def plan(
         if with_rates:
             found = rates.measured(record, (*plans.met, *plans.missed), rates.THOROUGH, progress)
     if as_json:
-        print_json(plan_tables.plans_dict(plans, found))
+        print_json(views.plans_dict(plans, found))
     else:
-        print_view(plan_tables.plans_table(task, plans))
-        print_view(plan_tables.rates_table(found))
+        print_view(views.plans_table(task, plans))
+        print_view(views.rates_table(found))
     if not plans.met:
         raise typer.Exit(MISSED)

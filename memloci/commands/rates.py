@@ -75,13 +75,13 @@ def rates(
             progress=progress,
         )
     if out is not None:
-        from memloci.views.rates import rates_files
+        from memloci.views.html.rates import rates_files
 
         replace_together(out, rates_files(finding))
     if as_json:
         print_json(finding.to_dict())
         return
-    from memloci.views.rates_tables import rates_text
+    from memloci.views.terminal.rates import rates_text
 
     print_view(rates_text(finding))
     if out is not None:

@@ -41,7 +41,7 @@ def runs(
 ) -> None:
     """List, filter, compare, export and report the runs of a store."""
     from memloci.sweeps.runs import Runs
-    from memloci.views import run_tables
+    from memloci.views.terminal import runs as views
 
     found = Runs(store, sweep=sweep)
     known = found.counts()
@@ -63,8 +63,8 @@ def runs(
     if as_json:
         print_json(list(found) if lines is None else lines)
     elif lines is not None:
-        print_view(run_tables.comparison_table(lines, by or [], measure))
+        print_view(views.comparison_table(lines, by or [], measure))
     elif export is not None:
         write_text(f"wrote {export}: {len(found):,} runs\n")
     else:
-        print_view(run_tables.runs_table(found, limit))
+        print_view(views.runs_table(found, limit))

@@ -54,7 +54,7 @@ def study(
 ) -> None:
     """Is it true? A claim of the paper, or of ours, with a verdict that can be checked."""
     from memloci.study.claims import CLAIMS, load_claim
-    from memloci.views import study_tables
+    from memloci.views.terminal import study as views
 
     if listed:
         claims = [load_claim(name) for name in CLAIMS]
@@ -62,7 +62,7 @@ def study(
             told = ("id", "title", "statement", "source", "design")
             print_json([{name: getattr(claim, name) for name in told} for claim in claims])
         else:
-            print_view(study_tables.claims_table(claims))
+            print_view(views.claims_table(claims))
         return
     from memloci import pipeline
     from memloci.core.files import require_writable
@@ -90,7 +90,7 @@ def study(
     if as_json:
         print_json([finding.to_dict() for finding in findings])
     else:
-        print_view(study_tables.findings_table(findings))
+        print_view(views.findings_table(findings))
         write_text(
             f"wrote {out}: index.html and a page for each of {len(written)} claims, with figures and data\n"
         )

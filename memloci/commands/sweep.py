@@ -45,7 +45,7 @@ def sweep(
     from memloci.core.files import require_writable
     from memloci.sweeps import start
     from memloci.sweeps.grid import read_sweep
-    from memloci.views import run_tables
+    from memloci.views.terminal import runs as views
 
     asked = read_sweep(file, ask=lambda count: None if yes or dry_run else _ask_about(count))
     if dry_run:
@@ -53,7 +53,7 @@ def sweep(
         if as_json:
             print_json(found.to_dict())
         else:
-            print_view(run_tables.forecast_text(found))
+            print_view(views.forecast_text(found))
         return
     page = report or store.with_name(f"{asked.name}.html")
     if page.is_dir() or not page.name:
@@ -69,9 +69,9 @@ def sweep(
         impossible = [each.to_dict() for each in asked.impossible]
         told = {"sweep": asked.name, "store": str(store), "report": str(page)}
         told |= {"runs": len(runs), **runs.counts()}
-        print_json({**told, "failures": run_tables.failures(runs), "impossible": impossible})
+        print_json({**told, "failures": views.failures(runs), "impossible": impossible})
     else:
-        print_view(run_tables.sweep_text(asked.name, runs, asked.impossible))
+        print_view(views.sweep_text(asked.name, runs, asked.impossible))
         write_text(
             f"memloci runs --store {shlex.quote(str(store))} --sweep {shlex.quote(asked.name)} shows them\n"
         )

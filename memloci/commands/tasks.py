@@ -24,17 +24,18 @@ def tasks(
     """List the gallery, or show one task: its memories, ranges and an example."""
     from memloci.tasks.gallery import GALLERY
     from memloci.tasks.load import load_task
-    from memloci.views import tables
+    from memloci.views.terminal import tasks as views
+    from memloci.views.text.tasks import task_toml
 
     if task is None:
         if as_json:
-            print_json(tables.gallery_rows(GALLERY))
+            print_json(views.gallery_rows(GALLERY))
         else:
-            print_view(tables.gallery_table(GALLERY))
+            print_view(views.gallery_table(GALLERY))
         return
     record = load_task(task)
     if toml:
-        write_text(tables.task_toml(record) + "\n")
+        write_text(task_toml(record) + "\n")
         return
     drawn = None
     if sample:
@@ -42,8 +43,8 @@ def tasks(
 
         drawn = example(record, sample, seed)
     if as_json:
-        print_json({**tables.task_details(record), **({"sample": drawn} if drawn else {})})
+        print_json({**views.task_details(record), **({"sample": drawn} if drawn else {})})
     else:
-        print_view(tables.details_table(task, record))
+        print_view(views.details_table(task, record))
         if drawn:
-            print_view(tables.example_table(drawn))
+            print_view(views.example_table(drawn))

@@ -68,8 +68,9 @@ def train(
     """Weights by gradient, with curves, a report, and the reason where it fails."""
     from memloci import pipeline
     from memloci.train import options
+    from memloci.train.diagnose import diagnose
     from memloci.train.train import Interrupted, best, runs_in
-    from memloci.views.fit_tables import fits_table
+    from memloci.views.terminal.fits import fits_table
 
     if resume and out is not None and task is None:
         runs = runs_in(out)
@@ -92,7 +93,8 @@ def train(
     if as_json:
         print_json({"directory": out and str(out), "fits": [fit.to_dict() for fit in fits]})
     else:
-        print_view(fits_table(fits))
+        chosen = best(fits)
+        print_view(fits_table(fits, diagnose(chosen.run, chosen.record)))
         if out is not None:
             write_text(f"wrote {out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")
     if tolerance is not None and not best(fits).learned:

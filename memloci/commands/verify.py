@@ -10,7 +10,7 @@ EXAMPLE = "memloci verify out/echo"
 def verify(directory: Model, as_json: Json = False) -> None:
     """Recompute the certificate from the weights and the task; a changed weight is caught."""
     from memloci import pipeline
-    from memloci.views import plan_tables
+    from memloci.views.terminal import plans as views
 
     with progress_bar() as progress:
         progress("verifying", 0.1)
@@ -19,7 +19,7 @@ def verify(directory: Model, as_json: Json = False) -> None:
     if as_json:
         print_json({"certificate": found.to_dict(), "agrees": problem is None, "problem": problem})
     else:
-        print_view(plan_tables.certificate_table(found))
+        print_view(views.certificate_table(found))
         write_text(f"{problem}\n" if problem else "the certificate on file is confirmed\n")
     if problem or not found.met:
         raise typer.Exit(MISSED)

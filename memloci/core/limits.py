@@ -1,4 +1,4 @@
-"""Limits that a user may raise, each by a variable of the environment that its refusal names."""
+"""Numbers that a user may give: positive ones, and limits that a variable of the environment raises."""
 
 import math
 import os
@@ -19,3 +19,14 @@ def limit_from(variable: str, default: float) -> float:
     if not 0 < value < math.inf:
         raise BadInput(f"{variable} must be a positive number, found {shorten(text)}")
     return value
+
+
+def positive(value: object, what: str) -> float:
+    """A finite number above 0 as a float; whole numbers may be too large for one."""
+    try:
+        found = math.nan if isinstance(value, bool | str | bytes) else float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise BadInput(f"{what} must be a positive number, found {shorten(value)}")
+    return found

@@ -4,9 +4,11 @@ number(x)       three digits; a proved bound is rounded to the side on which it 
 literal(x)      a number as somebody typed it, to the last digit
 decimals(x, n)  n digits behind the point, for times, percentages and coordinates
 to_digits(x, n) not a text: the number that n digits say
+finite(values)  not a text: the values that digits can say
 """
 
 import math
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from memloci.core.proved import DIGITS, Proved, ProvedLeast, rounded
@@ -33,6 +35,11 @@ def number(x: float, digits: int = DIGITS) -> str:
 def to_digits(x: float, digits: int) -> float:
     """x, rounded to so many significant digits."""
     return float(rounded(x, digits, ROUND_HALF_EVEN))
+
+
+def finite(values: Iterable[float | None]) -> list[float]:
+    """Those that are numbers."""
+    return [float(x) for x in values if x is not None and math.isfinite(x)]
 
 
 def lower_number(x: float) -> str:

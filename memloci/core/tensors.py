@@ -22,10 +22,20 @@ Arrays = dict[str, np.ndarray]
 
 
 def pack(arrays: Mapping[str, Any], words: Mapping[str, str] | None = None) -> bytes:
-    """A safetensors file that tells when it is damaged."""
+    """A safetensors file that tells when it is damaged; the same arrays and words give the same bytes."""
     own = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in arrays.items()}
     words = dict(words or {})
-    return safetensors.numpy.save(own, metadata={**words, SUM: _sum(own, words)})
+    return _in_order(safetensors.numpy.save(own, metadata={**words, SUM: _sum(own, words)}))
+
+
+def _in_order(data: bytes) -> bytes:
+    """With the words of the header sorted: safetensors writes them in an order that changes from call to call."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of 8 bytes
+    return b"".join([len(text).to_bytes(8, "little"), text, memoryview(data)[start:]])
 
 
 def unpack(data: bytes) -> tuple[Arrays, dict[str, str]]:

@@ -38,6 +38,11 @@ class Glance:
     lag: int
     weight: float
 
+    @property
+    def found(self) -> bool:
+        """It weighs enough for a memory to hold the token."""
+        return abs(self.weight) >= FOUND
+
 
 @dataclass(frozen=True)
 class Look:
@@ -133,7 +138,7 @@ def traces(
             lag=int(lags[i - 1, t]) if asked else None,
             blank=bool(blank[i - 1, t]),
             attended=_attended(model, A, own, t),
-            read=next((g for g in _largest(share, t, 1) if single and abs(g.weight) >= FOUND), None),
+            read=next((g for g in _largest(share, t, 1) if single and g.found), None),
             held={names[c]: float(states[l][t, j]) for c, j in own.items()},
             wanted={names[c]: float(tokens[i - 1][t, c]) for c in own},
             present=float(states[l][t, slots.index(flag)]) if flag in slots else None,

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from memloci.study.panel import Panel, Series
 from memloci.study.statistics import Estimate, Part, Verdict, deciding, overall, shared_level
 from memloci.train.spec import Run
 
@@ -128,29 +129,6 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Series:
-    """Numbers to draw: at each x one value per seed, or a single one where it was proved or computed."""
-
-    name: str
-    x: tuple[Any, ...]
-    values: tuple[tuple[float, ...], ...]
-    kind: Literal["trained", "measured", "certified", "bound", "paper"] = "trained"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A figure as data; words for x make it a row of dots, numbers make it curves."""
-
-    title: str
-    x: str
-    y: str
-    series: tuple[Series, ...]
-    log_x: bool = False
-    log_y: bool = True
-    marks: tuple[tuple[str, float], ...] = ()  # horizontal lines
-
-
-@dataclass(frozen=True)
 class Case:
     """What came of a claim in one case, and the part that decided it."""
 
@@ -196,6 +174,10 @@ class Claim:
         profile
     )  # seeds and rates, where a claim has its own
 
+    @property
+    def place(self) -> tuple[float, str]:
+        return place(self.id)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -229,9 +211,19 @@ class Finding:
         return self.command.replace(f" study {self.id} ", " study ", 1)
 
     @property
+    def place(self) -> tuple[float, str]:
+        """Where it stands among the claims."""
+        return place(self.id)
+
+    @property
     def effect(self) -> Part:
         """The part that decided."""
         return deciding(self.parts)
+
+    @property
+    def level(self) -> float:
+        """Of the interval of every part."""
+        return shared_level(len(self.parts))
 
     def to_dict(self) -> dict[str, Any]:
         fields = asdict(self)

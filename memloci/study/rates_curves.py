@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memloci.study.claim import Panel, Result, Series
+from memloci.study.claim import Result
 from memloci.study.compiled_curves import Compiled, Floor, RatesRequest
-from memloci.study.statistics import NOTHING, Estimate, mean, slope
+from memloci.study.panel import Panel, Series, over_seeds
+from memloci.study.statistics import NOTHING, Estimate, slope
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.task import Task
 from memloci.tradeoffs.rates import FALLING, stated
@@ -31,6 +32,11 @@ class Slope:
     estimate: Estimate
     first: int | None
     last: int | None
+
+    @property
+    def what(self) -> str:
+        """The error that falls, in words."""
+        return MEASURES[self.measure]
 
 
 # -- the paper --------------------------------------------------------------------------------------------
@@ -179,18 +185,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value
-
-
-def over_seeds(values: Sequence[float]) -> Estimate:
-    """10^mean of log10, with its interval; zeros have no logarithm."""
-    if not values or min(values) <= 0:
-        return NOTHING
-    found = mean([math.log10(value) for value in values])
-    power = lambda v: None if v is None or v > 300 else 10.0 ** max(v, -300.0)
-    several = len(values) > 1  # one run has no interval
-    return Estimate(
-        power(found.value), power(found.low) if several else None, power(found.high) if several else None
-    )
 
 
 def slopes_of(wanted: RatesRequest, panels: Sequence[Panel]) -> list[Slope]:

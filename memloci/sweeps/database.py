@@ -74,7 +74,9 @@ CREATE TABLE owners (
 """
 NEW_IN_2 = ("note", "config_sum", "record_sum", "history_sum", "weights_sum")
 # What those who read a store of version 1 need of it; who writes migrates it first.
-SCHEMA_1 = re.sub(rf",\s+({'|'.join(NEW_IN_2)}|state_sum) TEXT\b", "", SCHEMA).replace("beats INTEGER", "seen REAL")
+SCHEMA_1 = re.sub(rf",\s+({'|'.join(NEW_IN_2)}|state_sum) TEXT\b", "", SCHEMA).replace(
+    "beats INTEGER", "seen REAL"
+)
 SCHEMA_OF = {1: SCHEMA_1, 2: SCHEMA}
 DAMAGED = "the store is damaged; keep the file, and choose another --store"
 UNWRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)

@@ -111,7 +111,9 @@ def check_name(name: Any) -> None:
     if "/" in name or name.startswith("."):
         raise BadInput(f"name: names a file too, so it has no / and no dot in front, found {shorten(name)}")
     if len(name.encode()) > MAX_NAME:
-        raise BadInput(f"name: names a file too, so it has at most {MAX_NAME} bytes, found {len(name.encode())}")
+        raise BadInput(
+            f"name: names a file too, so it has at most {MAX_NAME} bytes, found {len(name.encode())}"
+        )
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: Any) -> None:
@@ -172,7 +174,9 @@ def _random(table: Any) -> Choices:
     rest = dict(_unquoted(_table(table, "random")))
     samples, seed = rest.pop("samples", None), rest.pop("seed", 0)
     if type(samples) is not int or not 1 <= samples <= MAX_RUNS:
-        raise BadInput(f"random: samples: must be a whole number from 1 to {MAX_RUNS:,}, found {shorten(samples)}")
+        raise BadInput(
+            f"random: samples: must be a whole number from 1 to {MAX_RUNS:,}, found {shorten(samples)}"
+        )
     if type(seed) is not int or seed < 0:
         raise BadInput(f"random: seed: must be a whole number, 0 or more, found {shorten(seed)}")
     if not rest:

@@ -15,6 +15,7 @@ from memloci.core.errors import BadInput
 from memloci.core.precision import evaluated
 from memloci.core.proved import Proved
 from memloci.routes.depth import STEPS, depth
+from memloci.routes.request import Obstacle
 from memloci.synthesize import Progress, request_of
 from memloci.tasks.short import Fixed
 from memloci.tasks.task import Task
@@ -60,9 +61,15 @@ def depth_table(
     request = request_of(task, 1e-3, precision)
     tries = [(step, H) for step in steps for H in (heads if step > 1 else (1,))]
     rows: list[Row] = []
+    reasons: list[str] = []
     for k, (step, H) in enumerate(tries):
         tell(f"shifts by {step}, {H} heads", k / len(tries))
-        model = compile_circuit(depth(request, step, H))
+        try:
+            circuit = depth(request, step, H)
+        except Obstacle as reason:
+            reasons.append(str(reason))
+            continue
+        model = compile_circuit(circuit)
         first = certify(model, task, tolerance=1.0)
         enough = max(2 * first.exact_bound, 1e-6)
         bits = certify(model, task, tolerance=enough).bits
@@ -79,4 +86,6 @@ def depth_table(
                 model.parameter_count,
             )
         )
+    if not rows:
+        raise BadInput(f"no depth serves these lags: {'; '.join(dict.fromkeys(reasons))}")
     return [row for row in rows if row.bound < 1 and not any(other.beats(row) for other in rows)]

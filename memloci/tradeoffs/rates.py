@@ -330,8 +330,8 @@ def _budgets(
         return tuple(built.mass * (1 - 0.3 / 3**k) for k in range(count))
     least, most = 0.01 * built.mass, built.mass
     if rpe == "lin" and isinstance(hardest, SingleLag) and hardest.lag > 1:
-        least = float(chebyshev_mass(hardest.lag, 0.5).mass)
-        most = min(4 * float(chebyshev_mass(hardest.lag, min(0.4, built.error)).mass), built.mass)
+        least = chebyshev_mass(hardest.lag, 0.5).as_float
+        most = min(4 * chebyshev_mass(hardest.lag, min(0.4, built.error)).as_float, built.mass)
     step = max(most / least, 2.0) ** (1 / count)
     return tuple(mass for mass in (least * step**k for k in range(count)) if mass < built.mass)
 
@@ -349,8 +349,7 @@ def _theorem(rpe: RpeName, built: KernelSum, hardest: AbstractTarget, bound: Low
     E = Proved(built.error)
     least = bound.mass_for(E)
     if rpe == "lin" and isinstance(hardest, SingleLag) and E < 1:
-        mass = chebyshev_mass(hardest.lag, E).mass
-        least = max(least, math.nextafter(float(mass), -math.inf))
+        least = max(least, chebyshev_mass(hardest.lag, E).as_float)
     return Theorem(rpe, hardest.label, built.mass, E, bound.error, max(least, 0.0))
 
 

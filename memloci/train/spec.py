@@ -18,6 +18,7 @@ from memloci.core.specs import Spec, shorten
 from memloci.model.architecture import Architecture
 from memloci.tasks.load import task_from_dict
 from memloci.tasks.task import Task
+from memloci.train.losses import LOSSES
 
 # Raised when the same settings give other numbers than before, as when fitted starts change: stored runs of an older one
 # are not reused. Compiled starts change more often, and count for runs that start there.
@@ -63,8 +64,6 @@ class Training(Spec):
     @field_validator("loss")
     @classmethod
     def _known(cls, name: str) -> str:
-        from memloci.train.losses import LOSSES  # with JAX, which only a run needs
-
         if name not in LOSSES:
             raise ValueError(f"unknown {shorten(name)}, use one of {', '.join(LOSSES)}")
         return name

@@ -287,7 +287,9 @@ def compiled_once(programs, monkeypatch):
     from memloci.train import engine, program
 
     make = engine.Program
-    once = lambda run, source=None: programs.setdefault(run.program, programs.get(run.program) or make(run, source))
+    once = lambda run, source=None: programs.setdefault(
+        run.program, programs.get(run.program) or make(run, source)
+    )
     monkeypatch.setattr(program, "Program", once)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from memloci.core.precision import EVALUATED
 from memloci.model.architecture import Architecture
+from memloci.model.attention import Attention
 from memloci.model.rotation import turns_of
 from memloci.model.transformer import Transformer
 from memloci.tasks.short import Essential, Fixed
@@ -78,6 +79,18 @@ def drawn_model(
 def outputs_of(model: Transformer, x: jax.Array) -> jax.Array:
     """One program for all models of an architecture."""
     return model(x)
+
+
+@eqx.filter_jit
+def many_outputs(model: Transformer, x: jax.Array) -> jax.Array:
+    """Of many sequences."""
+    return jax.vmap(model)(x)
+
+
+@eqx.filter_jit
+def last_weights(attention: Attention, x: jax.Array) -> jax.Array:
+    """What the first head weighs lag 1, 2, ... at the last position."""
+    return attention.weights(x)[0, -1, :-1][::-1]
 
 
 def largest_error(model: Transformer, task: Task, x: Any) -> float:

@@ -32,6 +32,8 @@ from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.short import Adaptive
 from memloci.tasks.task import Task
 
+from .cases import many_outputs
+
 ORACLE = 1e-13
 V = {"name": "v", "range": [-1, 1]}
 
@@ -366,11 +368,6 @@ def compiled(route: str, nested: bool) -> tuple[Transformer, Task]:
     return compile(task, tolerance=tolerance, precision=precision, route=route).model, task
 
 
-@eqx.filter_jit
-def _outputs(model, x):
-    return jax.vmap(model)(x)
-
-
 def disturbed(model: Transformer, rng: np.random.Generator) -> Transformer:
     """Every weight moved a little, or a few of them by much; slopes stay positive."""
     size, few = 10.0 ** rng.uniform(-7, -1), rng.random() < 0.5
@@ -401,7 +398,7 @@ def assert_disturbed_is_sound(route: str, nested: bool, seed: int) -> None:
     x = np.stack([np.asarray(sample(task, key, 12, dtype)) for key in keys])
     x[::2, :, 1] = rng.choice([-0.5, 2.0], x[::2, :, 1].shape)
     y = np.stack([np.asarray(task._target(one.astype(float), np)) for one in x])
-    err = np.abs(np.asarray(_outputs(damaged, jnp.asarray(x))) - y).max()
+    err = np.abs(np.asarray(many_outputs(damaged, jnp.asarray(x))) - y).max()
     if math.isfinite(found.bound):  # otherwise NaN is no surprise
         assert err <= found.bound * (1 + ORACLE) + ORACLE, (route, nested, seed, err, found.bound)
 

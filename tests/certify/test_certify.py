@@ -111,9 +111,14 @@ def test_memories_at_one_lag_are_one_token(lags, readout):
 
 
 def test_fewer_bits_cost_more_and_bits_are_enough():
-    certificate = certify(one_head(20.0), Fixed(lags=[1], readout="x1"), tolerance=1e-6)
+    """A product with 0.75 is rounded; one with the weight of a steep head, which is 1, is not."""
+    model = eqx.tree_at(lambda m: m.W_U, one_head(20.0), jnp.asarray([[0.0, 0.75]]))
+    certificate = certify(model, Fixed(lags=[1], readout="0.75 * x1"), tolerance=1e-6)
     by = certificate.bound_by_precision
-    assert certificate.exact_bound <= by["float64"] < by["float32"] < by["bfloat16"]
+    assert (
+        certificate.exact_bound <= by["float64"] < by["float32"] < by["bfloat16"]
+        and by["float32"] < by["float16"]
+    )
     assert certificate.met and certificate.bits is not None and 20 < certificate.bits < 53
     missed = certify(one_head(2.0), Fixed(lags=[1], readout="x1"), tolerance=1e-6)
     assert missed.status == "missed" and missed.bits is None

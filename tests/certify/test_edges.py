@@ -23,7 +23,7 @@ from memloci.observe.sup_error import measure
 from memloci.tasks.short import Essential, Fixed
 from memloci.tasks.task import Task
 
-from .cases import blank_model, largest_error
+from .cases import blank_model, largest_error, last_weights
 
 LAG_1 = Fixed(lags=[1], readout="x1")
 
@@ -33,7 +33,9 @@ def recall(
 ):
     """y_t = U O V E sum_z w(z) x_{t-z}, with one head."""
     fields = {"layers": 1, "heads": 1, "width": 0, "attention": "dpf", "normalisation": "infinite", "dim": 2}
-    architecture = Architecture(**{**fields, "value_dim": 1, "precision": precision, **changes})
+    architecture = Architecture(
+        **{**fields, "value_dim": 1, "precision": precision, "path": "certified", **changes}
+    )
     model = blank_model(architecture, task.d, task.outputs)
     heads = lambda m: m.layers[0].attention.heads
     dtype = jnp.dtype(precision)
@@ -194,7 +196,7 @@ def exact_weight_errors(model, precision, n=4_000):
     from memloci.certify.kernels import layer_kernels
 
     heads = model.layers[0].attention
-    w = np.asarray(heads.weights(jnp.zeros((n + 1, 2), precision))[0, -1, :-1], dtype=float)[::-1]
+    w = np.asarray(last_weights(heads, jnp.zeros((n + 1, 2), precision)), dtype=float)
     kernels = layer_kernels(heads)
     exact = kernels.sample([1.0], n)
     return np.abs(w - exact).sum(), kernels.weight_error(format_of(precision), False)[0]

@@ -20,12 +20,13 @@ from memloci.certify.rounding import format_of
 from memloci.core.errors import BadInput
 from memloci.core.precision import PRECISIONS
 from memloci.model.architecture import Architecture
-from memloci.model.attention import Attention
 from memloci.model.paths.sharp import running_argmax, spelled
 from memloci.model.transformer import Transformer
 from memloci.observe.sup_error import measure
 from memloci.tasks.task import Task
 from tests.model.paths.test_sharp import built
+
+from .cases import drawn_model
 
 
 def neglected(certificate) -> float:
@@ -119,6 +120,16 @@ def test_frequencies_that_spell_nothing_are_refused():
 # -- the parts ---------------------------------------------------------------------------------------------
 
 
+@eqx.filter_jit
+def kept_lags(encoding, lags):
+    return running_argmax(encoding.position(lags, jnp.dtype("float32")))
+
+
+@eqx.filter_jit
+def logits_of(encoding, lags):
+    return encoding.position(lags, jnp.dtype("float64"))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_lies_outside_covers_the_lag_that_is_kept(seed):
     """Float32 logits choose, float64 weights count, at every position of a filling window."""
@@ -126,7 +137,7 @@ def test_what_lies_outside_covers_the_lag_that_is_kept(seed):
     a = Architecture(
         layers=1, heads=3, width=0, attention="dpf", encoding="rope", normalisation="infinite", window=window
     )
-    layer = Attention.init(a, key=jr.key(seed))
+    layer = drawn_model(a, seed=seed).layers[0].attention
     q = lambda at: at.heads.encoding.q
     layer = eqx.tree_at(q, layer, (0.1, 3.0, 100.0, 30.0)[seed] * q(layer))
     with ctx.workprec(128):
@@ -134,9 +145,9 @@ def test_what_lies_outside_covers_the_lag_that_is_kept(seed):
     lags = jnp.arange(1, window + 1, dtype=jnp.int32)
     for h in range(3):
         encoding = jax.tree.map(lambda leaf, h=h: leaf[h], layer.heads.encoding)
-        kept = np.asarray(running_argmax(encoding.position(lags, jnp.dtype("float32"))))
+        kept = np.asarray(kept_lags(encoding, lags))
         wide = jax.tree.map(lambda x: x.astype("float64") if eqx.is_inexact_array(x) else x, encoding)
-        logits = np.asarray(wide.position(lags, jnp.dtype("float64")))
+        logits = np.asarray(logits_of(wide, lags))
         w = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
         left = [w[: t + 1].sum() - w[kept[t]] for t in range(window)]
         assert max(left) <= N[h] + 1e-12 and N[h] <= 1
@@ -147,7 +158,8 @@ def test_what_lies_outside_covers_the_lag_that_is_kept(seed):
 def test_what_is_said_to_spell_a_lag_does(precision):
     rng = np.random.default_rng(3)
     turns = (1 << (31 - rng.permutation(31)[:6])).astype(np.uint32)
-    said = 0
+    said, one = 0, jax.jit(lambda q, k: spelled(jnp.asarray(turns), q, k))
+    read = jax.jit(jax.vmap(one))
     for _ in range(40):
         spread = rng.choice([1e-6, 0.01, 0.1, 0.5])
         q, k = (
@@ -155,12 +167,11 @@ def test_what_is_said_to_spell_a_lag_does(precision):
             Ball(rng.normal(size=12), np.full(12, spread)),
         )
         centre = (jnp.asarray(q.middle[0]), jnp.asarray(k.middle))
-        z = np.asarray(spelled(jnp.asarray(turns), *centre), np.int64)[None]
+        z = np.asarray(one(*centre), np.int64)[None]
         if not spells(q, k, turns, z, format_of(precision))[0]:
             continue
         said += 1
         corners = [ball.middle.reshape(-1) + spread * rng.choice([-1, 1], (50, 12)) for ball in (q, k)]
-        read = jax.vmap(lambda q, k: spelled(jnp.asarray(turns), q, k))
         found = read(
             *(
                 jnp.asarray(0.999 * c + 0.001 * m, precision)

@@ -245,7 +245,7 @@ def test_the_terms_of_all_heads_are_counted():
     the coordinates of the stream."""
     many = drawn(LAGS, heads=4_000, value_dim=1, dim=2)
     assert most_terms(many) == 4_000 and most_terms(drawn(LAGS, width=100)) == 100
-    heads, size = FixedKernelHeads.of(many.layers[0].attention, False), np.array([1.0, 0.3])
+    heads, size = FixedKernelHeads.of(many.layers[0].attention, {"plain": 1_000}), np.array([1.0, 0.3])
     with rounded("down"):
         below = heads.rounding(size, format_of("float32"), False)
     with rounded("up"):

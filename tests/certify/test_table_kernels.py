@@ -16,7 +16,7 @@ from memloci.model.transformer import Transformer
 from memloci.observe.sup_error import measure
 from memloci.tasks.short import Essential, Fixed
 
-from .cases import drawn_model, random_essential, random_fixed
+from .cases import drawn_model, last_weights, random_essential, random_fixed
 
 ORACLE = 1e-13
 SCALES = (0.1, 1.0, 5.0, 40.0, 300.0)  # of the biases: from flat to sharp, and to weights that underflow
@@ -94,7 +94,7 @@ def test_computed_weights_are_within_their_error(scale, precision):
     model = plain([table], precision=precision)
     attention = model.layers[0].attention
     kernels = layer_kernels(attention)
-    w = np.asarray(attention.weights(jnp.zeros((301, 2), precision))[0, -1, :-1], dtype=np.longdouble)[::-1]
+    w = np.asarray(last_weights(attention, jnp.zeros((301, 2), precision)), dtype=np.longdouble)
     error = float(np.abs(w - softmax(table.astype(precision), 300)).sum())
     assert error <= kernels.weight_error(format_of(precision), False)[0] < 1e4 * format_of(precision).u
 

@@ -19,8 +19,8 @@ from memloci.study.rates import RatesFinding, rates
 from memloci.study.rates_curves import MEASURES
 from memloci.study.rates_request import VARIES, arms_of, read
 from memloci.sweeps.store import Store
-from memloci.views.rates import rates_files, rates_html
-from memloci.views.study_figures import panel_figure
+from memloci.views.figures.panel import panel_figure
+from memloci.views.html.rates import rates_files, rates_html
 
 FAKE = "tests.study.fake:execute"
 POINTER = [{"name": "a", "values": [1, 2, 3]}, {"name": "v", "range": [-1, 1]}]

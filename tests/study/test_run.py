@@ -1,8 +1,6 @@
 """A study from its claims to its pages, with an engine that trains nothing."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -14,7 +12,10 @@ from memloci.study.claim import JUDGING, PILOT, QUICK, finding_from_dict
 from memloci.study.claims import CLAIMS
 from memloci.study.run import chosen
 from memloci.study.tuned_runs import best, widened
+from memloci.sweeps.database import checksum
 from memloci.sweeps.store import Store
+
+from ..commands import memloci
 
 FAKE = "tests.study.fake:execute"
 
@@ -128,7 +129,9 @@ def test_lost_runs_are_told_and_leave_the_claim_open(fake, tmp_path, monkeypatch
     _study(tmp_path, ["4a"])
     with Store(tmp_path / run.STORE) as store:
         key = next(r["key"] for r in store.rows() if r["config"]["training"]["seed"] == JUDGING)
-        store.db.execute('UPDATE runs SET record = \'{"status": "diverged"}\' WHERE key = ?', (key,))
+        lost = json.dumps({"status": "diverged"})
+        row = lost, checksum(lost), key
+        store.db.execute("UPDATE runs SET record = ?, record_sum = ? WHERE key = ?", row)
         store.db.commit()
     (found,) = _study(tmp_path, ["4a"])
     assert [part.effect.value for part in found.parts].count(None) == 1, "the part that needs the lost run"
@@ -183,20 +186,14 @@ def test_a_study_that_is_stopped_says_what_is_kept(monkeypatch, capsys, tmp_path
     )
 
 
-def _memloci(*arguments, cwd):
-    code = f"import memloci.sweeps.start as start; start.EXECUTE = {FAKE!r}; import memloci.cli; memloci.cli.main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
-        env={**__import__("os").environ, "PYTHONPATH": str(finding_cache.PACKAGE.parent)},
-    )  # fmt: skip
-
-
-def test_the_command_line(tmp_path):
-    listed = _memloci("study", "--list", "--json", cwd=tmp_path)
+def test_the_command_line(fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(finding_cache.PACKAGE.parent))  # workers find the engine of tests
+    listed = memloci("study", "--list", "--json")
     assert [claim["id"] for claim in json.loads(listed.stdout)] == list(CLAIMS), listed.stderr
-    done = _memloci("study", "4b", "--out", "here", "--workers", "1", "--json", cwd=tmp_path)
+    done = memloci("study", "4b", "--out", "here", "--workers", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["verdict"] in ("confirmed", "refuted", "inconclusive")
     assert (tmp_path / "here" / "4b.html").exists()
-    refused = _memloci("study", "99", cwd=tmp_path)
+    refused = memloci("study", "99")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1

@@ -10,8 +10,11 @@ import sys
 import pytest
 
 import memloci as ml
+from memloci.sweeps import start
 from memloci.sweeps.store import Store
 
+from ..commands import Ended
+from ..commands import memloci as command
 from .cases import FAKE, ROOT
 from .fake import CRASH, DIVERGE
 
@@ -38,16 +41,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def memloci(folder, *arguments) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        env=ENVIRONMENT,
-        timeout=300,
-    )
+def memloci(folder, *arguments) -> Ended:
+    """In this folder; only workers are processes of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", str(ROOT))  # workers find the engine of tests
+        patch.setattr(start, "EXECUTE", FAKE)
+        return command(*arguments)
 
 
 def answer(folder, *arguments, status=0):
@@ -56,7 +56,7 @@ def answer(folder, *arguments, status=0):
     return json.loads(result.stdout)
 
 
-def refused(result: subprocess.CompletedProcess[str]) -> str:
+def refused(result: Ended) -> str:
     assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
     assert result.stderr.count("\n") == 1
     return result.stderr
@@ -156,8 +156,8 @@ def test_a_terminal_is_asked_and_may_say_no(folder):
     (folder / "huge.toml").write_text(SWEEP.replace("[0, 1, 2]", str(list(range(600)))))
     ours, theirs = pty.openpty()
     try:
-        command = [sys.executable, "-c", MAIN, "sweep", "huge.toml"]
-        asked = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdin=theirs, stderr=subprocess.PIPE)
+        words = [sys.executable, "-c", MAIN, "sweep", "huge.toml"]
+        asked = subprocess.Popen(words, cwd=folder, env=ENVIRONMENT, stdin=theirs, stderr=subprocess.PIPE)
         os.write(ours, b"n\n")
         complaint = asked.communicate(timeout=120)[1].decode()
     finally:
@@ -169,9 +169,9 @@ def test_a_terminal_is_asked_and_may_say_no(folder):
 
 def test_ctrl_c_says_how_to_go_on(folder):
     (folder / "long.toml").write_text(SWEEP.replace("steps = 40", "steps = 100000000\nnoise = 10.0"))
-    command = [sys.executable, "-c", MAIN, "sweep", "long.toml", "--workers", "1"]
+    words = [sys.executable, "-c", MAIN, "sweep", "long.toml", "--workers", "1"]
     driver = subprocess.Popen(
-        command, cwd=folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+        words, cwd=folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
         while not _claimed(folder / "runs.sqlite"):
@@ -203,7 +203,7 @@ def test_runs_need_no_jax(folder):
 
 
 def test_python_says_the_same(folder, monkeypatch):
-    monkeypatch.setattr("memloci.sweeps.start.EXECUTE", FAKE)
+    monkeypatch.setattr(start, "EXECUTE", FAKE)
     found = ml.sweep(folder / "tiny.toml", store=folder / "mine.sqlite", workers=1)
     assert isinstance(found, ml.Runs) and len(found) == 6
     assert len(ml.Runs(folder / "mine.sqlite").where("training.batch=2")) == 3

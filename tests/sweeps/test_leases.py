@@ -386,5 +386,7 @@ def test_results_that_are_still_in_the_log_are_not_left_out_in_silence(folder):
         file.chmod(0o444)
     copy.chmod(0o555)
     result = read_by_another(copy / "runs.sqlite")
-    assert result.stdout.split() == ["2", "2", "2"] or "copy both files to a disk" in result.stderr, result.stderr
+    assert result.stdout.split() == ["2", "2", "2"] or "copy both files to a disk" in result.stderr, (
+        result.stderr
+    )
     copy.chmod(0o755)

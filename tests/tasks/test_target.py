@@ -40,7 +40,10 @@ def roundoff(task: Task, X: Any, Y: Any, dtype: str) -> float:
     return float((32 + 2 * terms) * np.finfo(dtype).eps * scale)
 
 
-@pytest.mark.parametrize(("dtype", "lengths"), [("float64", (0, 1, 2, 17, 40)), ("float32", (17, 40))])
+# Most tests take sequences of 40 tokens: what JAX compiles for that length serves them all.
+
+
+@pytest.mark.parametrize(("dtype", "lengths"), [("float64", (0, 1, 40)), ("float32", (40,))])
 @ALL
 def test_the_target_equals_the_oracle(name, dtype, lengths, rng):
     task = CASES[name]()
@@ -68,7 +71,7 @@ def test_a_batch_is_its_sequences(name, rng):
 @ALL
 def test_jit_changes_nothing(name, rng):
     task = CASES[name]()
-    X = jnp.asarray(draw(task, rng, 17))
+    X = jnp.asarray(draw(task, rng, 40))
     expected = task.target(X)
     np.testing.assert_allclose(
         jax.jit(task.target)(X), expected, rtol=0, atol=roundoff(task, X, expected, "float64")
@@ -92,7 +95,7 @@ def test_blanks_in_front_change_nothing(name, rng):
     task = CASES[name]()
     X = draw(task, rng, 17)
     shifted = task.target(np.concatenate([np.zeros((23, task.d)), X]))[23:]
-    expected = np.asarray(task.target(X))
+    expected = oracle.target(task, X)
     np.testing.assert_allclose(shifted, expected, rtol=0, atol=roundoff(task, X, expected, "float64"))
 
 
@@ -147,7 +150,7 @@ def test_the_derivative_of_a_pointer_reaches_the_payload_only(rng):
 def test_the_gradient_is_finite(name, rng):
     """Also at blanks, and in the branch of a `where` that is not taken."""
     task = CASES[name]()
-    X = jnp.asarray(draw(task, rng, 17))
+    X = jnp.asarray(draw(task, rng, 40))
     assert jnp.isfinite(jax.grad(lambda X: task.target(X).sum())(X)).all()
 
 

@@ -1,5 +1,8 @@
 """What names a run, and what shares a program."""
 
+import subprocess
+import sys
+
 import pytest
 
 from memloci.core.errors import BadInput
@@ -60,6 +63,17 @@ def test_a_run_returns_from_json_as_the_same_run():
     run = small_run(clip=None, rate=1)
     assert Run(**run.to_dict()) == run
     assert Run(**run.to_dict()).key == run.key
+
+
+def test_a_run_that_starts_from_compiled_weights_is_checked_without_jax():
+    """Which weights these are is found out when it is trained; the processes of a sweep start quickly."""
+    code = (
+        "import sys; from memloci.train.spec import Run\n"
+        f"run = Run(task={TASK!r}, training={{'start': 'compiled', 'loss': 'sup'}})\n"
+        "assert Run(**run.to_dict()) == run and not {'jax', 'equinox', 'scipy'} & set(sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_place_of_a_file_does_not_name_a_run_but_its_content_does():

@@ -13,6 +13,7 @@ class Checked(HTMLParser):
         super().__init__()
         self.files = files
         self.open: list[str] = []
+        self.tags: list[str] = []
         self.ids: list[str] = []
         self.links: list[str] = []
         self.text = ""
@@ -23,6 +24,7 @@ class Checked(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         assert tag not in ("script", "iframe", "object")
+        self.tags.append(tag)
         if tag not in VOID:
             self.open.append(tag)
         self._look(dict(attrs))

@@ -17,7 +17,7 @@ from memloci.observe.sup_error import Measurement
 from memloci.pipeline import Built, compile
 from memloci.tasks.short import Essential, Fixed
 from memloci.tradeoffs.rates import Fitted, HeadRates, Theorem, WidthRates
-from memloci.views import figures
+from memloci.views.figures import certificate, memory, model, tradeoffs
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,14 @@ def _draw_all(built: Built) -> dict[str, str]:
     example = probes.example_run(built.model, built.task)
     maps, _ = probes.attention_maps(built.model, example.x)
     return {
-        "memory": figures.memory_figure(built.task),
-        "kernels": figures.kernels_figure(probes.slot_kernels(built.model, built.task, built.plan.circuit)),
-        "attention": figures.attention_figure(maps),
-        "terms": figures.terms_figure(built.certificate),
-        "wall": figures.wall_figure(probes.wall(12), (3,), built.certificate.bits),
-        "certified": figures.certified_figure(built.certificate, _seen(1e-7)),
-        "nothing-seen": figures.certified_figure(built.certificate, _seen(0.0)),
-        "example": figures.example_figure(example),
+        "memory": memory.memory_figure(built.task, probes.target_kernels(built.task)),
+        "kernels": model.kernels_figure(probes.slot_kernels(built.model, built.task, built.plan.circuit)),
+        "attention": model.attention_figure(maps),
+        "terms": certificate.terms_figure(built.certificate),
+        "wall": certificate.wall_figure(probes.wall(12), (3,), built.certificate.bits),
+        "certified": certificate.certified_figure(built.certificate, _seen(1e-7)),
+        "nothing-seen": certificate.certified_figure(built.certificate, _seen(0.0)),
+        "example": model.example_figure(example),
     }
 
 
@@ -74,19 +74,19 @@ def test_figures_are_xml_labelled_and_deterministic(built):
     ids=["lags", "signed", "positive"],
 )
 def test_memories_of_every_kind_are_drawn(task):
-    ET.fromstring(figures.memory_figure(task))
+    ET.fromstring(memory.memory_figure(task, probes.target_kernels(task)))
 
 
 def test_a_dollar_in_a_name_starts_no_formula():
     z = np.arange(1, 5)
     kernel = probes.SlotKernel("x1", "x@1", "$\\frac{", z, np.ones(4), np.ones(4))
-    assert "$\\frac{" in figures.kernels_figure([kernel])
+    assert "$\\frac{" in model.kernels_figure([kernel])
 
 
 def test_far_kernels_keep_their_peak_and_stay_light():
     z = np.arange(1, 70_001)
     spike = (z == 65_537).astype(float)
-    svg = figures.kernels_figure([probes.SlotKernel("x1", "s", "lag", z, spike, spike)])
+    svg = model.kernels_figure([probes.SlotKernel("x1", "s", "lag", z, spike, spike)])
     assert len(svg) < 200_000
 
 
@@ -160,18 +160,18 @@ def _head_rates(masses: tuple[float, ...], E_least: float = 1e-3) -> HeadRates:
 @pytest.mark.parametrize("masses", [(10.0, 1e3, 1e5), (50.0, 70.0, 90.0)], ids=["decades", "near"])
 def test_heads_and_mass_are_drawn_with_their_floor(masses):
     rates = _head_rates(masses)
-    svg = figures.heads_figure(rates)
+    svg = tradeoffs.heads_figure(rates)
     ET.fromstring(svg)
-    assert svg == figures.heads_figure(rates)
+    assert svg == tradeoffs.heads_figure(rates)
     for text in ("heads H", "mass B", "no heads err less (proved)", "in float32 (proved)", "this model"):
         assert text in svg
     assert ("floor at this model" in svg) == (rates.theorem.E_least > 0)
-    assert "floor at this model" not in figures.heads_figure(_head_rates(masses, 0.0))
+    assert "floor at this model" not in tradeoffs.heads_figure(_head_rates(masses, 0.0))
 
 
 def test_width_is_drawn_beside_the_papers_slope():
     rows = tuple((m, Proved(m**-2.0)) for m in (4, 8, 16))
-    svg = figures.width_figure(WidthRates("x1 * x2", rows, (12, Proved(0.007)), -2.0, "ridges"))
+    svg = tradeoffs.width_figure(WidthRates("x1 * x2", rows, (12, Proved(0.007)), -2.0, "ridges"))
     ET.fromstring(svg)
     for text in ("width m, neurons", "slope, −1/2", "E_ffn"):
         assert text in svg

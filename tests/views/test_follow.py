@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from memloci.circuits.circuit import Circuit
+from memloci.observe.probes import target_kernels
 from memloci.observe.trace import Glance, Look, Recall, Trace
 from memloci.routes.registry import ROUTES
 from memloci.synthesize import request_of
@@ -16,8 +17,9 @@ from memloci.tasks.memories.lag import Lag
 from memloci.tasks.memories.pointer import Pointer
 from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.tasks.task import Task
-from memloci.views import figures, follow
-from memloci.views.mechanism import doings
+from memloci.views.figures import lanes
+from memloci.views.figures.memory import memory_figure
+from memloci.views.text.mechanism import doings
 
 
 def _trace(t: int, lags: list[int], attended: int = -1) -> Trace:
@@ -49,60 +51,60 @@ def _texts(svg: str) -> list[str]:
 
 
 def test_near_tokens_are_all_shown_and_far_ones_with_their_neighbours():
-    near = _texts(follow.picture(_trace(11, [3, 8])))
+    near = _texts(lanes.picture(_trace(11, [3, 8])))
     assert {str(p) for p in range(12)} <= set(near) and "…" not in near
     assert {"m1", "m2", "now", "m1: lag 3, v = 0.455", "layer 1", "layer 3", "output"} <= set(near)
     far = _trace(300, [256])
-    assert follow._columns(far) == [43, 44, 45, 46, 297, 298, 299, 300]
-    assert _texts(follow.picture(far)).count("…") == 2  # at the left, and between
+    assert lanes._columns(far) == [43, 44, 45, 46, 297, 298, 299, 300]
+    assert _texts(lanes.picture(far)).count("…") == 2  # at the left, and between
 
 
 def test_a_head_that_reads_the_token_before_and_one_at_rest():
-    reads = follow.picture(_trace(9, [4]))
+    reads = lanes.picture(_trace(9, [4]))
     assert reads.count("hop") == 1 and reads.count("open") == 1 and "rests" not in reads
-    rests = follow.picture(_trace(2, [4]))
+    rests = lanes.picture(_trace(2, [4]))
     assert "rests" in rests and "hop" not in rests and "m1: blank" in _texts(rests)
 
 
 def test_a_wrong_token_is_said_to_be_wrong():
     right = _trace(9, [4])
     wrong = replace(right, recalls=(replace(right.recalls[0], lag=5),))
-    assert "m1: lag 4, v = 0.111 (wrong)" in _texts(follow.picture(wrong))
-    assert not any("(wrong)" in text for text in _texts(follow.picture(right)))
+    assert "m1: lag 4, v = 0.111 (wrong)" in _texts(lanes.picture(wrong))
+    assert not any("(wrong)" in text for text in _texts(lanes.picture(right)))
 
 
 def test_layers_that_carry_alike_are_one_lane():
     looks = tuple(Look(l, 0, "shifts by 1", (), (Glance(1, 1.0),)) for l in range(5))
     base = _trace(9, [4])
     chain = replace(base, layers=6, looks=looks, recalls=(replace(base.recalls[0], layer=5, attended=None),))
-    assert [lane.title for lane in follow._lanes(chain)] == ["layers 1 to 5", "layer 6"]
-    assert {"shifts by 1", "each 1 step back"} <= set(_texts(follow.picture(chain)))
+    assert [lane.title for lane in lanes._lanes(chain)] == ["layers 1 to 5", "layer 6"]
+    assert {"shifts by 1", "each 1 step back"} <= set(_texts(lanes.picture(chain)))
     other = replace(looks[2], purpose="recalls lag 1")
     apart = replace(chain, looks=(*looks[:2], other, *looks[3:]))
     titles = ["layers 1 to 2", "layer 3", "layers 4 to 5", "layer 6"]
-    assert [lane.title for lane in follow._lanes(apart)] == titles
+    assert [lane.title for lane in lanes._lanes(apart)] == titles
 
 
 def test_a_lane_says_what_its_heads_are_for_and_is_never_too_long():
     trace = _trace(9, [3, 8])
     assert {"recalls the token before", "recalls memory 1", "recalls memory 2"} <= set(
-        _texts(follow.picture(trace))
+        _texts(lanes.picture(trace))
     )
     more = [Look(1, h, f"recalls memory {h + 1} of a long list of memories", (1,), ()) for h in range(3)]
-    lane = follow._lanes(replace(trace, looks=tuple(more)))[1]
-    assert lane.said.endswith("… and 2 more") and len(lane.said) <= follow.MOST_LETTERS
+    lane = lanes._lanes(replace(trace, looks=tuple(more)))[1]
+    assert lane.said.endswith("… and 2 more") and len(lane.said) <= lanes.MOST_LETTERS
 
 
 def test_a_memory_made_of_many_tokens_has_no_lag():
     trace = _trace(9, [4])
     many = replace(trace.recalls[0], single=False, lag=None, read=None, blank=False)
     assert many.right
-    svg = follow.picture(replace(trace, recalls=(many,)))
+    svg = lanes.picture(replace(trace, recalls=(many,)))
     assert "m1: many tokens, v = 0.111" in _texts(svg) and "hop" not in svg
 
 
 def test_names_of_channels_are_escaped():
-    svg = follow.picture(replace(_trace(3, [1]), channels=("<b>", "&")))
+    svg = lanes.picture(replace(_trace(3, [1]), channels=("<b>", "&")))
     assert "<b>" not in svg
     ET.fromstring(svg)
 
@@ -156,8 +158,9 @@ def test_heads_that_sum_to_a_lag_are_one_line():
 @pytest.mark.parametrize("name", ["pointer-far", "partly-nested", "nested-3"])
 def test_lags_that_memories_may_have_are_drawn(name):
     task = GALLERY[name]()
-    svg = figures.memory_figure(task)
-    assert svg == figures.memory_figure(task)
+    targets = target_kernels(task)
+    svg = memory_figure(task, targets)
+    assert svg == memory_figure(task, targets)
     assert task.kind == "adaptive"
     texts = _texts(svg)
     lags = [memory.lag for memory in task.memories if isinstance(memory, Lag | Pointer)]

@@ -13,7 +13,7 @@ from memloci.core.proved import Proved
 from memloci.synthesize import Plans
 from memloci.tasks.load import load_task
 from memloci.tradeoffs.rates import Theorem
-from memloci.views.plan_tables import certificate_table, outside, plans_table, theorem_text
+from memloci.views.terminal.plans import certificate_table, plans_table, theorem_text
 
 
 @pytest.fixture
@@ -74,12 +74,12 @@ def test_levels_are_told_and_the_one_outside_its_margin():
     certificate = Certificate(
         "missed", 1e-3, "float32", E, E, {"float32": E}, (), 1.0, None, None, (), "balls", levels
     )
-    assert outside(certificate) == levels[1:]
+    assert certificate.outside == levels[1:]
     told = _text(certificate_table(certificate))
     assert "recall of 1, 3" in told and "within its margin of 0.25" in told
     assert "outside its margin of 0.257" in told  # a margin is rounded down
     unknown = replace(certificate, levels=(Level((1,), Proved("inf"), 0.25),))
-    assert outside(unknown) == unknown.levels
+    assert unknown.outside == unknown.levels
 
 
 def test_routes_with_the_same_reason_share_a_line():

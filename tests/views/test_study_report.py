@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from memloci.study.claim import Case, Claim, Finding, Grid, Judgement, Panel, Series
+from memloci.study.claim import Case, Claim, Finding, Grid, Judgement, finding_from_dict
+from memloci.study.panel import Panel, Series, spot_of
 from memloci.study.statistics import NOTHING, Estimate, Part, mean
-from memloci.views import study_figures
-from memloci.views.drawing import standalone
-from memloci.views.effects_figure import VERDICTS, effects_figure
-from memloci.views.study import index_html, study_pages
-from memloci.views.study_figures import panel_figure, spread
-from memloci.views.study_tables import claims_table, findings_table, markdown_table
-from memloci.views.verdict_grid import grid_csv, grid_figure
+from memloci.views.figures.drawing import standalone
+from memloci.views.figures.effects import VERDICTS, effects_figure
+from memloci.views.figures.panel import panel_figure
+from memloci.views.figures.panel_curves import spread
+from memloci.views.figures.panel_parts import drawn_series
+from memloci.views.figures.verdict_grid import grid_figure
+from memloci.views.html.study import index_html, study_pages
+from memloci.views.terminal.study import claims_table, findings_table, markdown_table
+from memloci.views.text.csv_files import grid_csv
 
 from .checked import Checked
 
@@ -285,15 +288,15 @@ def test_a_figure_names_its_axes_series_and_lines():
 
 
 def test_means_and_intervals_are_of_logarithms_on_a_logarithmic_axis():
-    spot = study_figures._spot(1.0, [0.1, 1.0, 10.0], log=True, floor=0.0)
+    spot = spot_of(1.0, [0.1, 1.0, 10.0], log=True, floor=0.0)
     expected = mean([-1.0, 0.0, 1.0])
     assert expected.low is not None and expected.high is not None
     assert (spot.centre, spot.low, spot.high) == pytest.approx((1.0, 10**expected.low, 10**expected.high))
-    assert study_figures._spot(1.0, [0.1, 1.0, 10.0], log=False, floor=0.0).centre == pytest.approx(3.7)
+    assert spot_of(1.0, [0.1, 1.0, 10.0], log=False, floor=0.0).centre == pytest.approx(3.7)
 
 
 def test_a_zero_on_a_logarithmic_axis_is_marked_and_has_no_mean():
-    spot = study_figures._spot(1.0, [0.0, 1.0, 1e-300], log=True, floor=1e-20)
+    spot = spot_of(1.0, [0.0, 1.0, 1e-300], log=True, floor=1e-20)
     assert spot.centre is None and spot.zeros == 2 and spot.seeds == (1.0,) and not spot.empty
     panel = Panel("t", "x", "y", (Series("a", (1, 2), ((0.0, 0.1), (0.2, 0.3))),))
     assert "0 or nearly" in texts(panel_figure(panel))
@@ -317,7 +320,7 @@ def test_only_points_that_belong_together_are_joined():
     values = ((0.1, 0.2), (0.2, 0.3), (0.4, 0.5))
     apart = (Series("a", (0.31, 0.12, 0.23), values), Series("b", (0.41, 0.52, 0.63), values))
     joined = (Series("a", (3, 1, 2), values), Series("b", (4, 5, 6), values))
-    of = lambda series: study_figures._drawn(
+    of = lambda series: drawn_series(
         Panel("t", "x", "y", series), {x: float(x) for one in series for x in one.x}
     )
     assert {one.line for one in of(apart)} == {"none"}
@@ -433,7 +436,7 @@ def test_the_terminal_lists_findings_and_claims():
 def test_the_markdown_table_is_the_same_from_stored_findings():
     findings = [found("10a", (GOOD, BAD)), found("2a", title="a | b\nc <i>"), found("1a", (GOOD, OPEN))]
     table = markdown_table(findings)
-    stored = [json.loads(json.dumps(finding.to_dict())) for finding in findings]
+    stored = [finding_from_dict(json.loads(json.dumps(finding.to_dict()))) for finding in findings]
     assert table == markdown_table(stored) == markdown_table(findings[::-1])
     assert table.splitlines() == [
         "| id | claim | quick | what decides: effect [interval] | seeds |",

@@ -14,13 +14,16 @@ from memloci import cli, pipeline
 from memloci.core.numbers import number, to_digits
 from memloci.model.transformer import Transformer
 from memloci.observe.lags import head_lags, influence
+from memloci.sweeps.summary import summary
 from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.tasks.task import Task
+from memloci.train.portrait import portrait
+from memloci.train.reproduce import command
 from memloci.train.spec import Run
 from memloci.train.train import Fit
-from memloci.views import curves
-from memloci.views.sweeps import sweep_html
-from memloci.views.training import command, training_html
+from memloci.views.figures import training as curves
+from memloci.views.html.sweep import sweep_html
+from memloci.views.html.training import training_html
 
 from .checked import Checked
 
@@ -84,23 +87,31 @@ def diverged(fit: Fit) -> Fit:
 DELAY = Fixed(lags=[2], readout="x1")
 
 
+def training_page(fits: list[Fit]) -> str:
+    return training_html(portrait(fits))
+
+
+def sweep_page(name: str, runs: list[dict[str, Any]]) -> str:
+    return sweep_html(summary(name, runs))
+
+
 # -- one training -----------------------------------------------------------------------------------------
 
 
 def test_the_page_tells_what_was_learned_and_by_how_many_seeds():
     fits = [fit_of(DELAY, error, seed=seed) for seed, error in enumerate([1e-4, 0.1, 0.2])]
-    page = training_html(fits)
+    page = training_page(fits)
     told = Checked(page).text
     assert "learned" in told and "1 of 3 runs learned" in told
     assert "Median of 3 runs" in told
     for heading in ("Loss", "Error", "Runs", "Which lags matter", "Where heads look", "Attention maps"):
         assert f"<h2>{heading}</h2>" in page
     assert "proved" in told  # of the compiled weights beside it
-    assert page == training_html(fits)  # the same records give the same page
+    assert page == training_page(fits)  # the same records give the same page
 
 
 def test_a_failure_is_named_at_the_top():
-    told = Checked(training_html([fit_of(DELAY, sizes={**SIZES, "normalisation": "softmax"})])).text
+    told = Checked(training_page([fit_of(DELAY, sizes={**SIZES, "normalisation": "softmax"})])).text
     assert "not learned" in told and "one softmax layer cannot see the start" in told
 
 
@@ -126,15 +137,15 @@ def test_every_kind_of_task_has_a_page(task):
         "layers": 2,
         "width": 4,
     }
-    told = Checked(training_html([fit_of(task, sizes=sizes)])).text
+    told = Checked(training_page([fit_of(task, sizes=sizes)])).text
     assert "not learned" in told
 
 
 def test_divergence_is_a_result():
     one = diverged(fit_of(DELAY))
-    told = Checked(training_html([one])).text
+    told = Checked(training_page([one])).text
     assert "diverged" in told and "step 3" in told
-    told = Checked(training_html([one, fit_of(DELAY, 0.2, seed=1)])).text
+    told = Checked(training_page([one, fit_of(DELAY, 0.2, seed=1)])).text
     assert "1 of 2 runs" in told
 
 
@@ -147,7 +158,7 @@ def test_data_has_curves_and_no_memory(kind):
         record["bits_per_byte"] = 2.5
     else:
         record |= {"err_mean_square": 0.01, "err_sup": 0.3}
-    page = training_html([Fit(fit.run, fit.model, record, fit.history)])
+    page = training_page([Fit(fit.run, fit.model, record, fit.history)])
     told = Checked(page).text
     assert ("2.5 bits per byte" in told) == (kind == "text")
     assert "data.txt" in told and "The memory" not in told and "Trained against compiled" not in told
@@ -155,11 +166,11 @@ def test_data_has_curves_and_no_memory(kind):
 
 def test_no_text_of_a_user_becomes_html():
     task = Fixed(description=HOSTILE, lags=[2], readout="x1")
-    told = Checked(training_html([fit_of(task)])).text
+    told = Checked(training_page([fit_of(task)])).text
     assert "alert('1')" in told
     data = {"kind": "text", "path": f"/a/{HOSTILE}", "sha256": "0", "length": 24}
     fit = fit_of(data)
-    Checked(training_html([Fit(fit.run, fit.model, {**fit.record, "bits_per_byte": 1.0}, fit.history)]))
+    Checked(training_page([Fit(fit.run, fit.model, {**fit.record, "bits_per_byte": 1.0}, fit.history)]))
 
 
 @pytest.mark.parametrize(
@@ -225,6 +236,13 @@ def test_losses_of_any_size_are_drawn(loss):
     assert number(to_digits(1.2 * loss, 2)) in svg
 
 
+@pytest.mark.parametrize("bound", [None, 0.0, 1e-6, math.inf])
+def test_a_compiled_bound_of_any_size_is_drawn(bound):
+    svg = curves.compared_figure([0.1, 0.0, math.inf], bound, 1e-3)
+    ET.fromstring(svg)
+    assert (">proved<" in svg) == bool(bound)
+
+
 # -- sweeps -----------------------------------------------------------------------------------------------
 
 
@@ -242,7 +260,7 @@ def test_a_sweep_shows_what_varies_and_how_it_ended():
         for rate in (1e-3, 1e-2)
         for seed in (0, 1, 2)
     ]
-    page = sweep_html("heads and rates", runs)
+    page = sweep_page("heads and rates", runs)
     told = Checked(page).text
     assert "architecture.heads" in told and "training.rate" in told
     assert "training.seed" not in told and "training.length" not in told
@@ -256,20 +274,20 @@ def test_a_sweep_lists_what_has_no_result():
     bad["record"] |= {"status": "diverged", "stopped": "the loss was no number at step 3", "diverged_at": 3}
     bad["record"] |= {"err_sup": None, "held_out": None}
     failed = {**swept(4, 0, 0.1), "record": None, "history": None, "error": HOSTILE}
-    told = Checked(sweep_html(HOSTILE, [good, bad, failed])).text
+    told = Checked(sweep_page(HOSTILE, [good, bad, failed])).text
     assert "no number at step 3" in told and "alert('1')" in told
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_small_sweeps_have_a_page_too(count):
-    Checked(sweep_html("small", [swept(2, seed, 0.1) for seed in range(count)]))
+    Checked(sweep_page("small", [swept(2, seed, 0.1) for seed in range(count)]))
 
 
 def test_tasks_and_words_vary_too():
     runs = [swept(1, 0, 0.1), swept(1, 0, 0.2, schedule="linear"), swept(1, 0, 0.3, clip=None)]
     other = Essential(description="a tail", kernels=["z ** -2"], readout="x1")
     runs += [swept(1, 0, 0.1, task=other), swept(1, 1, 0.0, task=other)]  # an error of exactly 0
-    told = Checked(sweep_html("mixed", runs)).text
+    told = Checked(sweep_page("mixed", runs)).text
     assert "training.schedule" in told and "training.clip" in told and "a tail" in told
 
 
@@ -278,6 +296,6 @@ def test_hundreds_of_runs_make_a_page_of_moderate_size():
         swept(1 + k % 4, k // 4, 0.1 * (1 + k % 7), rate=round(1e-3 * 1.03 ** (k // 12), 9))
         for k in range(480)
     ]
-    page = sweep_html("many", runs)
+    page = sweep_page("many", runs)
     Checked(page)
     assert len(page) < 2_000_000

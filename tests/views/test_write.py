@@ -14,11 +14,11 @@ from memloci.certify.certificate import Level
 from memloci.core.numbers import lower_number, number
 from memloci.core.proved import Proved
 from memloci.observe.sup_error import Measurement, measure
-from memloci.pipeline import Built, compile, plan, write
+from memloci.pipeline import Built, compile, plan, report, write
 from memloci.synthesize import Plans
 from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.tradeoffs.rates import Fitted, HeadRates, PaperRates, Rates, Theorem, WidthRates
-from memloci.views.write import Entry, index_html, report_html
+from memloci.views.html.compiled import Entry, index_html
 
 HOSTILE = """<script>alert('1')</script><img src=x onerror="y">&amp;</h1>$x$"""
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -69,7 +69,7 @@ def made() -> tuple[Built, Plans, Measurement]:
 
 @pytest.fixture(scope="module")
 def page(made) -> str:
-    return report_html(*made)
+    return report(*made)
 
 
 def test_page_is_well_formed_and_its_ids_are_distinct(page):
@@ -139,7 +139,7 @@ def test_infinite_bounds_and_no_bits_are_told(made):
         bound_by_precision=dict.fromkeys(built.certificate.bound_by_precision, nothing),
         terms=tuple(replace(term, E=nothing) for term in built.certificate.terms),
     )
-    html = report_html(replace(built, certificate=c))
+    html = report(replace(built, certificate=c))
     Checked(html)
     assert "No bound could be proved" in html and "none do" in html
 
@@ -152,7 +152,7 @@ def test_hostile_texts_are_escaped(made):
     c = replace(c, terms=(replace(c.terms[0], name=HOSTILE, formula=HOSTILE), *c.terms[1:]))
     hostile = replace(plans, obstacles={HOSTILE: HOSTILE})
     made = Built(task, built.model, c, chosen)
-    html = report_html(made, hostile, seen)
+    html = report(made, hostile, seen)
     index = index_html([Entry(HOSTILE, HOSTILE, made, seen)], HOSTILE)
     for text in (html, index):
         found = Checked(text)
@@ -173,7 +173,7 @@ def pointer() -> tuple[Built, Plans]:
 
 @pytest.fixture(scope="module")
 def pointer_page(pointer) -> str:
-    return report_html(*pointer)
+    return report(*pointer)
 
 
 def test_a_query_can_be_followed_without_script(pointer_page):
@@ -204,7 +204,7 @@ def test_a_level_outside_its_margin_is_named(pointer):
     built = pointer[0]
     lost = Level((1,), Proved(0.375), 0.25)
     c = replace(built.certificate, status="missed", levels=(lost,))
-    html = report_html(replace(built, certificate=c))
+    html = report(replace(built, certificate=c))
     verdict = re.sub(r"<[^>]+>", "", html[html.index('class="verdict"') : html.index('class="tiles"')])
     assert "Memory 1 may err by 0.375, which is not within the margin of 0.25" in verdict
     assert 'missed">outside</span>' in html
@@ -213,7 +213,7 @@ def test_a_level_outside_its_margin_is_named(pointer):
 def test_the_chosen_route_is_marked_though_circuits_hold_arrays(pointer):
     built, plans = pointer
     again = replace(built.plan, circuit=replace(built.plan.circuit))
-    html = report_html(replace(built, plan=again), plans)
+    html = report(replace(built, plan=again), plans)
     assert html.count('<tr class="chosen">') == 1
 
 
@@ -244,7 +244,7 @@ def rated() -> Rates:
 
 
 def test_the_theorem_the_floor_and_the_slopes_are_told(made, rated):
-    html = report_html(*made, rates=rated)
+    html = report(*made, rates=rated)
     found = Checked(html)
     assert found.tags.count("svg") == 9
     text = re.sub(r"<[^>]+>", "", html)
@@ -264,12 +264,12 @@ def test_a_theorem_about_mass_and_none_at_all(made, rated):
     told = {}
     for name, change in {"mass": {"E_least": 0.0}, "none": {"E_least": 0.0, "mass_least": 0.0}}.items():
         theorem = replace(heads.theorem, **change)
-        html = report_html(*made, rates=replace(rated, heads=(replace(heads, theorem=theorem),)))
+        html = report(*made, rates=replace(rated, heads=(replace(heads, theorem=theorem),)))
         told[name] = re.sub(r"<[^>]+>", "", html)
     E = lower_number(heads.theorem.E)
     assert f"with mass below 989 has an l1 error of {E} or less for lag 3 (proved)" in told["mass"]
     alone = replace(rated, heads=(replace(heads, front=heads.front[-1:]),), width=None)
-    assert Checked(report_html(*made, rates=alone)).tags.count("svg") == 7  # one point is not drawn
+    assert Checked(report(*made, rates=alone)).tags.count("svg") == 7  # one point is not drawn
     assert "Nothing is proved of the least error" in told["none"] and "Theorem" not in told["none"]
 
 
@@ -282,7 +282,7 @@ def test_rates_that_were_not_measured_are_only_stated(page):
 def test_a_one_layer_page_has_its_theorem():
     """From a compiled model to the sentence: the numbers are the circuit's and the floor's."""
     built = compile(Fixed(lags=[2], readout="x1"), tolerance=0.1, route="one-layer-lin")
-    html = report_html(built)
+    html = report(built)
     Checked(html)
     assert (
         "Theorem:</strong> no one-layer lin architecture" in html and "Error against heads and mass" in html
@@ -303,7 +303,7 @@ def test_index_links_every_entry(made):
 def test_page_of_a_kernel_that_was_not_measured():
     task = Essential(kernels=["exp(-0.3 * z)"], readout="0.5 * x1")
     plans = plan(task, routes=["one-layer-lin"])
-    html = report_html(compile(task, plans.best), plans)
+    html = report(compile(task, plans.best), plans)
     Checked(html)
     assert "Nothing was measured" in html and "exp(-0.3 * z)" in html
 

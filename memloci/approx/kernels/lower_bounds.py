@@ -23,11 +23,12 @@ With a price per mass instead of a budget (rounding: price = c u), the same y gi
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from flint import arb, ctx, fmpq, fmpz_poly
+from flint import arb, ctx, fmpq
 
 from memloci.approx.kernels.exchange import STEP, Progress, Rows, exchange
 from memloci.approx.kernels.rpe import AbstractRPE, RpeName, as_rpe
@@ -192,6 +193,8 @@ def _prove_cell(cell: Cell, x_lo: arb, x_hi: arb, shrink, level: arb) -> tuple[a
 
 # -- Chebyshev's bound on mass ------------------------------------------------------------------------
 
+FARTHEST = 1024  # tuned: a mass of 2^3800, far beyond the bits of any number here; farther lags take as much
+
 
 @dataclass(frozen=True)
 class ChebyshevMass:
@@ -203,8 +206,20 @@ class ChebyshevMass:
     mass: Fraction
 
     @property
+    def as_float(self) -> float:
+        """No larger than the mass, also where that is beyond float64."""
+        return lower_float(self.mass)
+
+    @property
     def log2(self) -> float:
         return below(arb(fmpq(self.mass.numerator, self.mass.denominator)).log() / arb.const_log2())
+
+
+def lower_float(x: Fraction) -> float:
+    """A float64 number that is at most x; x >= 0."""
+    if x >= Fraction(sys.float_info.max):
+        return sys.float_info.max
+    return max(0.0, math.nextafter(float(x), -math.inf))
 
 
 def chebyshev_mass(lag: int, error: float) -> ChebyshevMass:
@@ -220,21 +235,41 @@ def chebyshev_mass_of(taps: Mapping[int, Fraction], error: float | Fraction) -> 
 
     In exact rational arithmetic: |P| <= 1 on [0, 1], and w_q(z) = (1-q) q^{z-1} only helps. The coefficients y_j have
     alternating signs, so taps of like sign at lags an odd number apart cancel, for this P.
+
+    Lags beyond FARTHEST are all moved by the same s: heads for sum_i c_i 1{z = t_i}, looked at from lag s on, are heads for
+    the taps at t_i - s with coefficients a_h q_h^s, so neither their mass nor their error is larger, and the bound holds.
     """
     eps, given = Fraction(error), tuple(sorted(taps.items()))
     best = ChebyshevMass(given, float(error), 0, Fraction(0))
     if not given:
         return best
-    lag = given[-1][0]
-    degree, shifted = max(1, lag - 1), fmpz_poly([-1, 2])
+    s = max(0, given[-1][0] - FARTHEST)
+    moved = [(t - s, c) for t, c in given if t > s]
+    lag = moved[-1][0]
+    degree = max(1, lag - 1)
     most = 64 * (lag + 8)  # an error near 0 would let it grow without end
     while degree <= min(best.degree + lag + 8, most) or best.degree == 0 and degree < 8 * lag + 64:
-        y = [int(c) for c in fmpz_poly.chebyshev_t(degree)(shifted).coeffs()]
-        mass = abs(sum((c * y[t - 1] for t, c in given), Fraction(0))) - eps * max(map(abs, y))
+        signed = sum((c * (-1) ** t * _chebyshev_coefficient(degree, t - 1) for t, c in moved), Fraction(0))
+        mass = abs(signed) - eps * _largest_coefficient(degree)
         if mass > best.mass:
             best = ChebyshevMass(given, float(error), degree, mass)
         degree += 1
     return best
+
+
+def _chebyshev_coefficient(n: int, j: int) -> int:
+    """|y_j| of T_n(2q - 1) = sum_j y_j q^j, whose sign is that of (-1)^{n - j}: 4^j n / (n + j) binomial(n + j, 2j)."""
+    return 4**j * n * math.comb(n + j, 2 * j) // (n + j)
+
+
+def _largest_coefficient(n: int) -> int:
+    """max_j |y_j|: the ratio |y_{j+1} / y_j| = 2 (n^2 - j^2) / ((j + 1)(2j + 1)) falls, and is 1 or less from here on."""
+    j = max(0, math.isqrt(n * n // 2) - 2)
+    while 2 * (n * n - j * j) > (j + 1) * (2 * j + 1):
+        j += 1
+    while j > 0 and 2 * (n * n - (j - 1) ** 2) <= j * (2 * j - 1):
+        j -= 1
+    return _chebyshev_coefficient(n, j)
 
 
 # -- numbers that stay on the safe side ---------------------------------------------------------------

@@ -136,6 +136,7 @@ def supremum(
                 found, at = float(size[k]), centre[start + k]
         looked += len(centre)
         keep = bounds > max(found * (1 + rtol), found + atol, found + 8 * net.slack, enough)
+        keep &= centre.shape[1] > 0  # a constant has no variable along which a box could be split
         if not keep.all():
             closed = max(closed, float(bounds[~keep].max()))
         if looked + 2 * keep.sum() > max_boxes:
@@ -179,4 +180,5 @@ def _look(net: _Network, target: Target, centre: Array, radius: Array, label: Ar
         exact = net.at(centre)
         miss = np.maximum(at.lo - exact, exact - at.hi) - net.slack
         score = (np.where(np.isfinite(steep), steep, 1e300) + weight) * radius
-    return bound, np.argmax(score, axis=1), np.where(np.isfinite(miss), miss, 0.0)
+    split = np.argmax(score, axis=1) if score.shape[1] else np.zeros(len(score), dtype=int)
+    return bound, split, np.where(np.isfinite(miss), miss, 0.0)

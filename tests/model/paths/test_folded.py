@@ -100,15 +100,15 @@ def test_longer_sequences_in_blocks_agree(case, precision):
 @pytest.mark.parametrize(
     "changes",
     [
+        {
+            "key_dim": 2,
+            "value_dim": 1,
+        },  # not fewer channels than a head has numbers: the first layer is not folded
         {"norm": "pre"},
         {"norm": "post"},
         {"width": 0},
         {"layers": 1},
         {"layers": 1, "width": 0},
-        {
-            "key_dim": 2,
-            "value_dim": 1,
-        },  # more channels than a head has numbers: the first layer is not folded
         {"key_dim": 18, "layers": 3},  # products over more features than are unrolled
         PASTS["window+stride"],
     ],

@@ -98,7 +98,7 @@ def test_a_power_that_grows_takes_the_blocks(p):
 @pytest.mark.parametrize("p", [0.0, 1e-12, 1e-5, -1e-5, 0.3])
 def test_the_gains_and_their_slope_near_p_0(p):
     P = jnp.asarray([p], "float64")
-    value, tangent = jax.jvp(lambda P: gains(P, 1001), (P,), (jnp.ones_like(P),))
+    value, tangent = jax.jit(lambda P: jax.jvp(lambda P: gains(P, 1001), (P,), (jnp.ones_like(P),)))(P)
     for t in (1, 7, 1000):
         lags = np.arange(t)
         terms = np.exp(-abs(p) * lags)
@@ -112,9 +112,9 @@ def test_the_gains_and_their_slope_near_p_0(p):
 @pytest.mark.parametrize("path", ["recurrence", "convolution"])
 def test_a_batch(path):
     heads, X, V = sample(DPF | dict(encoding="lin"), 40, "float64")
-    recalled = lambda V: PATHS[path].recalled(heads, X, V)
+    recalled = jax.jit(lambda V: PATHS[path].recalled(heads, X, V))
     many = jnp.stack([V, 2 * V, V[::-1]])
-    found = jax.vmap(recalled)(many)
+    found = jax.jit(jax.vmap(recalled))(many)
     np.testing.assert_allclose(found, jnp.stack([recalled(V) for V in many]), atol=1e-14)
 
 

@@ -66,7 +66,7 @@ def attention(seed: int, **changes) -> Attention:
     """Random heads with frequencies pi 2^-b, some of them still; logits from flat to sharp."""
     switches = {"attention": "dp", "encoding": "rope", "dim": 5, "key_dim": 12, "value_dim": 2} | changes
     a = Architecture(layers=1, heads=3, width=0, precision="float64", **switches)
-    layer = Attention.init(a, key=jr.key(seed))
+    layer = eqx.filter_jit(Attention.init)(a, key=jr.key(seed))
     turns = jnp.asarray([[1 << 31, 1 << 30, 1 << 29, 1 << 28, 1 << 27, 0]] * 3, jnp.uint32)
     return eqx.tree_at(lambda at: at.heads.encoding.turns, layer, turns)
 
@@ -110,7 +110,7 @@ def test_the_difference_is_at_most_the_mass_outside_the_places_that_are_kept(sca
     layer, n = attention(0, **changes), 19
     layer = eqx.tree_at(lambda at: at.heads.encoding, layer, _scaled(layer.heads.encoding, scale))
     X = jnp.asarray(scale * np.random.default_rng(0).uniform(-1, 1, (n, 5)))
-    a = np.asarray(layer.weights(X))
+    a = np.asarray(eqx.filter_jit(Attention.weights)(layer, X))
     N = np.where(kept_by(layer, X), 0.0, a).sum(axis=2).T[:, :, None]  # (n, H, 1)
     V = np.asarray(jnp.einsum("nd,hvd->nhv", X, layer.heads.W_V))
     largest = np.maximum.accumulate(np.abs(V).max(axis=2), axis=0)[:, :, None]
@@ -154,7 +154,7 @@ def test_other_frequencies_say_nan_and_not_a_wrong_number(turns):
     own = lambda at: at.heads.encoding.turns
     layer = eqx.tree_at(own, layer, own(layer).at[1, : len(turns)].set(jnp.asarray(turns, jnp.uint32)))
     V = jnp.ones((4, 3, 2))
-    recalled = np.asarray(Sharp.recalled(layer.heads, jnp.ones((4, 5)), V))
+    recalled = np.asarray(eqx.filter_jit(Sharp.recalled)(layer.heads, jnp.ones((4, 5)), V))
     assert np.isnan(recalled[:, 1]).all() and np.isfinite(recalled[:, [0, 2]]).all()
 
 

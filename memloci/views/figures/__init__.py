@@ -1,0 +1,1 @@
+"""Records to SVG: the same records give the same bytes."""

@@ -1,0 +1,109 @@
+"""One query followed through the layers, as a card a reader can turn: pick a position, read from top to bottom.
+
+The buttons are radio buttons and CSS, so that the page needs no script and prints the position that is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memloci.certify.certificate import Certificate
+from memloci.tasks.task import Task
+from memloci.views.figures.lanes import colour_of, picture, short_number, visible
+
+if TYPE_CHECKING:
+    from memloci.observe.trace import Recall, Trace
+
+
+@dataclass(frozen=True)
+class RecallRow:
+    """What became of one memory."""
+
+    recall: Recall
+    colour: str
+    text: str
+    looked: str
+    holds: str
+    margin: float | None  # of its error, where later lags read it
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What the model does at one position."""
+
+    trace: Trace
+    first: bool  # shown before a reader chooses
+    blank: int  # memories
+    svg: str
+    rows: list[RecallRow]
+    output: str
+    target: str
+
+
+def followed(traces: Sequence[Trace], task: Task, certificate: Certificate) -> list[Followed]:
+    first = max(traces, key=_interest, default=None)
+    margins = {i: level.margin for level in reversed(certificate.levels) for i in level.memories}
+    return [
+        Followed(
+            trace,
+            trace is first,
+            sum(recall.blank for recall in trace.recalls),
+            picture(trace),
+            [
+                RecallRow(
+                    recall,
+                    colour_of(recall),
+                    task.recalls[recall.memory - 1].text,
+                    _looked(trace, recall),
+                    _holds(recall),
+                    margins.get(recall.memory),
+                )
+                for recall in trace.recalls
+            ],
+            ", ".join(map(short_number, trace.output)),
+            ", ".join(map(short_number, trace.target)),
+        )
+        for trace in traces
+    ]
+
+
+def _interest(trace: Trace) -> tuple[int, int, int]:
+    """What is shown first: a position where all is recalled, by attention, from far away."""
+    there = [recall for recall in trace.recalls if not recall.blank]
+    lags = [recall.lag or 0 for recall in there]
+    return len(there), sum(lag > 1 for lag in lags), sum(lags)
+
+
+def _holds(recall: Recall) -> str:
+    told = []
+    for channel, value in recall.held.items():
+        wanted = recall.wanted[channel]
+        other = "" if abs(value - wanted) < 5e-4 else f" for {short_number(wanted)}"
+        told.append(f"{channel} = {short_number(value)}{other}")
+    return ", ".join(told)
+
+
+def _looked(trace: Trace, recall: Recall) -> str:
+    attended, read = recall.attended, recall.read
+    if trace.t == 0:
+        return "at nothing: there is no past"
+    if recall.lag == 0:
+        return "at nothing: it is the token itself"
+    heads = sum(recall.memory in look.memories for look in trace.looks)
+    if not heads:
+        return "one step at a time; neurons pick"
+    if not recall.single:
+        return f"everywhere ({heads} head{'s' if heads > 1 else ''})"
+    if attended is None or (read is None and not visible(attended)):
+        return "nowhere" if heads == 1 else f"nowhere: {heads} heads cancel"
+    where = f"{attended.lag} back, weight {short_number(attended.weight)}"
+    if heads > 1:
+        return f"{where} ({heads} heads together)"
+    if read and read.lag == attended.lag + 1:
+        return f"{where}; reads the token before"
+    if read is None or read.lag < attended.lag:
+        rest = f"rests at position {trace.t - attended.lag}"
+        return f"{rest}; the token before is here already" if read else rest
+    return where

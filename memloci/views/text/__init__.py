@@ -1,0 +1,1 @@
+"""Records to words, which terminal and pages share."""
