@@ -16,9 +16,11 @@ from memloci.certify.certify import certify
 from memloci.circuits.circuit import Circuit
 from memloci.circuits.compile import compile_circuit
 from memloci.core.errors import BadInput
-from memloci.core.limits import positive
+from memloci.core.limits import limit_from, positive
+from memloci.core.numbers import number
 from memloci.core.precision import DEFAULT, evaluated
 from memloci.core.specs import shorten
+from memloci.model.architecture import Architecture
 from memloci.model.transformer import Transformer
 from memloci.routes.capacity import obstacle
 from memloci.routes.registry import ROUTES
@@ -26,6 +28,8 @@ from memloci.routes.request import Obstacle, Request
 from memloci.tasks.inputs import require_inputs
 from memloci.tasks.task import Task
 
+BYTES = 48  # tuned: of memory, per parameter, while weights are built and certified
+MOST_GB = 2.0  # the user may raise it
 WIDEST = 1e-2  # the attention error that a readout is made for where its slopes ask for less
 
 Progress = Callable[[str, float], None]  # what is being done, and the part of the work before it
@@ -136,10 +140,25 @@ def plan(
 def plan_route(name: str, request: Request, tolerance: float) -> Plan:
     """The plan of one route, or its obstacle."""
     circuit = ROUTES[name](request)
-    if reason := obstacle(circuit.architecture(), request.task):
+    architecture = circuit.architecture()
+    if reason := obstacle(architecture, request.task) or too_large(architecture):
         raise Obstacle(reason)
+    request.say(f"weights, {architecture.parameter_limit():,} at most")
     model = compile_circuit(circuit)
+    request.say(f"the certificate of {model.parameter_count:,} parameters")
     return Plan(circuit, model, certify(model, request.task, tolerance=tolerance))
+
+
+def too_large(architecture: Architecture) -> str | None:
+    """Why these weights are not built: they, and their certificate, would take more memory than is allowed."""
+    gigabytes = architecture.parameter_limit() * BYTES / 2**30
+    most = limit_from("MEMLOCI_MEMORY_GB", MOST_GB)
+    if gigabytes <= most:
+        return None
+    return (
+        f"not built: {architecture.parameter_limit():,} parameters take about {number(gigabytes)} GB with their "
+        f"certificate, above the limit of {number(most)} GB; set MEMLOCI_MEMORY_GB={math.ceil(gigabytes)} to build them"
+    )
 
 
 def _chosen(routes: Sequence[str] | None) -> Sequence[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from memloci.core.numbers import decimals
 from memloci.core.precision import EVALUATED
 
 DONE, FAILED, BAD_INPUT, MISSED = 0, 1, 2, 3
+LONG = 30.0  # seconds after which one wants to know what takes so long
 
 
 def complete_task(incomplete: str) -> list[str]:
@@ -47,15 +50,44 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], None]]:
-    """A bar on standard error: what is being done, how far it is, and the time left; silent when piped."""
+    """A bar on standard error: what is being done, how far it is, and the time left; where there is no terminal, a line
+    after half a minute, and after twice the time again."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        with progress_lines() as progress:
+            yield progress
+        return
     columns = BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         line = bar.add_task("starting", total=1.0)
         yield lambda text, done: bar.update(line, description=text, completed=done)
+
+
+@contextmanager
+def progress_lines(first: float | None = None) -> Iterator[Callable[[str, float], None]]:
+    """A line on standard error that says which step takes so long, after `first` seconds, twice that, four times that."""
+    doing, ended = ["starting"], threading.Event()
+
+    def tell() -> None:
+        wait = passed = LONG if first is None else first
+        while not ended.wait(wait):
+            print(
+                f"memloci: after {decimals(passed)} s: {doing[0]} (Ctrl-C stops it)",
+                file=sys.stderr,
+                flush=True,
+            )
+            wait, passed = passed, 2 * passed
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield lambda text, done: doing.__setitem__(0, text)
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

@@ -42,6 +42,8 @@ def refuse_kernel(rpe: str, target: AbstractTarget, request: Request) -> None:
     enough = request.loosest_for(target)
     if isinstance(target, SingleLag) or enough >= float(target.norm().lower()):
         return
+    if enough >= float(target.tail_bound(1).lower()):
+        return  # one head that looks at lag 1 alone may do, and its certificate may charge it nothing
     if target.start > FARTHEST:
         raise Obstacle(
             f"{target.label} is not in its tail before lag {target.start:,}: not tried, for heads are fitted to kernels "

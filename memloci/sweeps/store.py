@@ -175,7 +175,7 @@ class Store(Database):
 
         The program that this owner has compiled comes first, then, if it takes `others`, one that nobody works on.
         """
-        configs: dict[str, dict[str, Any]] = {}
+        program, configs, states = "", {}, {}
         while not configs:
             with self._writing():
                 waiting = (
@@ -212,7 +212,7 @@ class Store(Database):
             (owner, time.time(), key),
         ).fetchone()
         try:
-            return read_object(*taken, "settings")
+            return read_object(taken[0], taken[1], "settings")
         except Damaged as error:
             self._end(owner, key, "failed", "error = ?", (f"{error}; {AGAIN}",))
             return None
@@ -223,7 +223,7 @@ class Store(Database):
         if (found := self.db.execute(query, (key,)).fetchone()) is None:
             return None
         try:
-            return require_intact(*found, "checkpoint")
+            return require_intact(found[0], found[1], "checkpoint")
         except Damaged as error:
             self.db.execute("DELETE FROM checkpoints WHERE key = ?", (key,))
             self.db.execute(

@@ -39,7 +39,7 @@ def small_run(seed=0, **settings):
 
 
 def small_model():
-    return ml.Transformer(ml.Architecture(**SIZES), 1, 1, key=jr.key(0))
+    return ml.Transformer(ml.Architecture.model_validate(SIZES), 1, 1, key=jr.key(0))
 
 
 # -- sets of files ----------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_every_bit_flip_in_packed_arrays_is_noticed_or_harmless():
         except BadInput:
             continue
         unnoticed += "sha256" in words
-        same = all(np.array_equal(found.get(name), a) for name, a in arrays.items())
+        same = all(name in found and np.array_equal(found[name], a) for name, a in arrays.items())
         # Only a flip in the name of the checksum hides others, and then nothing else is flipped.
         assert same and ("sha256" not in words or words["about"] == "this")
     assert unnoticed <= 16  # spaces that pad the header

@@ -15,7 +15,7 @@ from memloci.tasks.load import load_task
 
 from .cases import ONCE, build
 
-ROUNDS = 400
+ROUNDS = 250
 CASE = next(case for case in ONCE if case["encoding"] == "t5")
 STRANGE = [
     None,

@@ -115,7 +115,7 @@ def test_the_driver_replaces_workers_that_have_ended_so(store):
     runs = make_runs(range(2), batches=range(1, 5))
     job = Job(str(store.path), store.enqueue("s", runs), FAKE, beat=0.2, programs=1)
     started, start = [], local.Crew._start
-    local.Crew._start = lambda crew: started.append(1) or start(crew)
+    local.Crew._start = lambda self: started.append(1) or start(self)
     try:
         local.run(job, workers=1)
     finally:

@@ -37,9 +37,10 @@ from memloci.approx.kernels.taylor import Cell, taylor_cell
 from memloci.core.balls import above, below, fraction
 from memloci.core.errors import BadInput
 
-# Every path forms w(z) v(z) and stores a head's output as numbers of the precision, so every certificate of a sum of
-# heads charges its mass sum_h |a_h| with one rounding of the values' size or more: a floor at this price is one that no
-# certificate beats (tests/audit/test_false_certificates.py).
+# Two heads or more are added up in numbers of the precision, and so every certificate of a sum of heads charges its mass
+# sum_h |a_h| with one rounding of the values' size or more: a floor at this price is one that no certificate beats
+# (tests/audit/test_false_certificates.py). One head alone, which may be charged nothing if it is a shift by 1, falls from lag
+# 1 on and leaves an error of 1 at least of any lag beyond it; of a kernel, all that lies beyond lag 1 (routes/walls.py).
 LEAST_CHARGE = 1.0
 SUP_SLACK = 1e-4  # tuned: how far above the largest |f| found the proved supremum may lie
 

@@ -69,7 +69,9 @@ class Kernel(Memory):
         def __init__(self, *first: Any, **fields: Any): ...
 
     def prepare(self, scope: Scope) -> "Convolution":
-        return _prepared(self) if isinstance(self.kernel, str) else self._prepare()
+        if isinstance(self.kernel, str):
+            return _prepared(self.kernel, self.horizon, self.majorant)
+        return self._prepare()
 
     def _prepare(self) -> "Convolution":
         rho = make_formula(self.kernel, {"z"})
@@ -190,9 +192,9 @@ class Convolution(Recall):
 
 
 @lru_cache(maxsize=256)
-def _prepared(kernel: Kernel) -> Convolution:
+def _prepared(kernel: str, horizon: int | None, majorant: str | None) -> Convolution:
     """Of an expression, which is the same in every task: sweeps and studies make hundreds of tasks from one kernel."""
-    return kernel._prepare()
+    return Kernel(kernel, horizon=horizon, majorant=majorant)._prepare()
 
 
 def _sizes(f: Expression, n: int) -> Any:
