@@ -16,8 +16,7 @@ from memloci.certify.certify import certify
 from memloci.circuits.circuit import Circuit
 from memloci.circuits.compile import compile_circuit
 from memloci.core.errors import BadInput
-from memloci.core.limits import limit_from, positive
-from memloci.core.numbers import number
+from memloci.core.limits import positive, too_much_memory
 from memloci.core.precision import DEFAULT, evaluated
 from memloci.core.specs import shorten
 from memloci.model.architecture import Architecture
@@ -29,7 +28,6 @@ from memloci.tasks.inputs import require_inputs
 from memloci.tasks.task import Task
 
 BYTES = 48  # tuned: of memory, per parameter, while weights are built and certified
-MOST_GB = 2.0  # the user may raise it
 WIDEST = 1e-2  # the attention error that a readout is made for where its slopes ask for less
 
 Progress = Callable[[str, float], None]  # what is being done, and the part of the work before it
@@ -151,14 +149,8 @@ def plan_route(name: str, request: Request, tolerance: float) -> Plan:
 
 def too_large(architecture: Architecture) -> str | None:
     """Why these weights are not built: they, and their certificate, would take more memory than is allowed."""
-    gigabytes = architecture.parameter_limit() * BYTES / 2**30
-    most = limit_from("MEMLOCI_MEMORY_GB", MOST_GB)
-    if gigabytes <= most:
-        return None
-    return (
-        f"not built: {architecture.parameter_limit():,} parameters take about {number(gigabytes)} GB with their "
-        f"certificate, above the limit of {number(most)} GB; set MEMLOCI_MEMORY_GB={math.ceil(gigabytes)} to build them"
-    )
+    count = architecture.parameter_limit()
+    return too_much_memory(count * BYTES, f"not built: {count:,} parameters")
 
 
 def _chosen(routes: Sequence[str] | None) -> Sequence[str]:

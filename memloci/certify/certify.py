@@ -21,7 +21,7 @@ from memloci.certify.rounding import LIBRARY, Format, format_of
 from memloci.certify.slacks import FEWEST_BITS, MOST_TERMS
 from memloci.certify.uniform_proof import UniformProof
 from memloci.core.errors import BadInput
-from memloci.core.limits import positive
+from memloci.core.limits import positive, too_much_memory
 from memloci.core.numbers import number
 from memloci.core.precision import PRECISIONS, precision_of
 from memloci.core.proved import Proved
@@ -33,6 +33,7 @@ from memloci.tasks.task import Task
 
 BITS = 256  # of the balls; coefficients cancel by up to a hundred digits only in extended precision
 MOST_BITS = 400  # precisions tried for `bits`
+LIVE = 6  # tuned: affine forms that a proof by cases holds per layer, as measured on alphabets of 128 to 256 symbols
 
 
 def certify(
@@ -51,6 +52,7 @@ def certify(
     with ctx.workprec(BITS), np.errstate(all="ignore"):
         analysis = CaseAnalysis(model, task)
         _check_paths(model)
+        _check_size(analysis)
         proof = UniformProof(analysis) if analysis.uniform else CaseProof(analysis)
         terms, exact = proof.terms(), proof.exact()
         bounds = {name: Proved(proof.bound(format_of(name))) for name in PRECISIONS}
@@ -102,6 +104,18 @@ def _check_form(model: Transformer, task: Task) -> None:
             f"the model maps {model.channels} channels to {model.outputs} outputs, "
             f"the task {task.d} to {task.outputs}"
         )
+
+
+def _check_size(analysis: CaseAnalysis) -> None:
+    """Refuse what would be ended by the operating system: affine forms of every case, LIVE in each layer at a time."""
+    if analysis.uniform:
+        return
+    a = analysis.model.architecture
+    n, A = analysis.cases.centre.shape
+    widest = max(a.dim, *(a.block(l).width for l in range(a.layers)))
+    size = n * widest * (A + 3) * 8 * LIVE * a.layers
+    if reason := too_much_memory(size, f"a certificate of {n:,} cases with {widest:,} numbers each"):
+        raise BadInput(reason)
 
 
 def _check_paths(model: Transformer) -> None:

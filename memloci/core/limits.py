@@ -4,7 +4,10 @@ import math
 import os
 
 from memloci.core.errors import BadInput
+from memloci.core.numbers import number
 from memloci.core.specs import shorten
+
+MEMORY_GB = 4.0  # tuned: a laptop has it to spare
 
 
 def limit_from(variable: str, default: float) -> float:
@@ -30,3 +33,14 @@ def positive(value: object, what: str) -> float:
     if not 0 < found < math.inf:
         raise BadInput(f"{what} must be a positive number, found {shorten(value)}")
     return found
+
+
+def too_much_memory(size: float, what: str) -> str | None:
+    """Why something is not built that would take so many bytes; None if it may be."""
+    gigabytes, most = size / 2**30, limit_from("MEMLOCI_MEMORY_GB", MEMORY_GB)
+    if gigabytes <= most:
+        return None
+    return (
+        f"{what} would take about {number(gigabytes)} GB of memory, above the limit of {number(most)} GB; "
+        f"set MEMLOCI_MEMORY_GB={math.ceil(gigabytes)} if there is so much"
+    )

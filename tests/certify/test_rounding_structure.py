@@ -25,7 +25,7 @@ from memloci.core.precision import PRECISIONS
 from memloci.model.architecture import Architecture
 from memloci.model.paths.blocks import _added
 from memloci.model.paths.choice import LONGEST, PATHS, choose, taken
-from memloci.model.paths.decay import two_sum
+from memloci.model.paths.decay import CHUNK, two_sum
 from memloci.model.zeta import zeta
 from memloci.pipeline import compile
 from memloci.tasks.short import Essential, Fixed
@@ -103,6 +103,29 @@ def test_no_sequence_beats_the_bound_of_lin_heads(path, n):
     assert (
         bound < (30 if path == "blocks" else 120 if path == "recurrence" else n + 40) * 1.3 * FLOAT32.u
     ).all()
+
+
+def rounded_upwards(p: np.float32, n: int) -> np.ndarray:
+    """Values near 1, chosen one by one so that the recurrence rounds up at every step."""
+    rng, x, S = np.random.default_rng(0), np.zeros(n, np.float32), np.float32(0)
+    decay = np.float32(np.expm1(-float(p)))
+    for t in range(n):
+        S = np.float32(0) if t % CHUNK == 0 else S
+        tried = (1 - rng.uniform(0, 0.1, 64)).astype(np.float32)
+        new = S + (decay * S + tried)
+        k = int(np.argmax(new.astype(float) - ((1 + float(decay)) * float(S) + tried.astype(float))))
+        x[t], S = tried[k], new[k]
+    return x
+
+
+@needs_extended
+@pytest.mark.parametrize("p", [0.003, 0.02])
+def test_an_adversary_who_knows_every_rounding_comes_near_the_bound(p):
+    slopes = np.array([p], dtype=np.float32)
+    x = np.repeat(rounded_upwards(slopes[0], 2_500)[:, None], inputs(2).shape[1], axis=1)
+    error = float(np.abs(recalled(heads_of("lin", slopes), "recurrence", x) - lin_exactly(x, slopes)).max())
+    bound = recurrence(slopes.astype(float), FLOAT32.u)[0]
+    assert 0.2 * bound < error <= bound
 
 
 @needs_extended
