@@ -42,10 +42,19 @@ def one_line(error) -> bool:
 # -- tasks at the edge ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("readout", [["x1", "0.5"], "0.5", "0", ["0.25", "x0", "x1 * 0"]], ids=str)
-def test_constant_outputs_are_recalled_like_others(readout):
+@pytest.mark.parametrize(
+    "readout, route",
+    [
+        (["x1", "0.5"], "rotary"),
+        ("0.5", "one-layer-lin"),
+        ("0", "one-layer-lin"),
+        (["0.25", "x0", "x1 * 0"], None),
+    ],
+    ids=str,
+)
+def test_constant_outputs_are_computed_like_others(readout, route):
     task = ml.Fixed(lags=[2], readout=readout)
-    built = ml.compile(task, route="rotary")
+    built = ml.compile(task, route=route)
     assert built.certificate.met
     x = sample(task, jr.key(0), 40, built.model.W_E.dtype)
     error = float(jnp.abs(built.model(x) - task.target(x)).max())
