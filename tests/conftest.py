@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import jax.random as jr
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 os.environ.setdefault("MEMLOCI_CACHE", "off")  # nothing is written to the home of who runs the tests
@@ -32,6 +33,10 @@ install_import_hook(
     "beartype.beartype",
 )
 
+
+# The same examples in every run: a test that fails once in a hundred runs helps nobody to find the reason.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
 
 STATUS = Path("/proc/self/statm")
 MOST_PAGES = (1 << 30) // os.sysconf("SC_PAGE_SIZE")  # 1 GiB; a laptop with 8 GiB runs two workers and more

@@ -13,7 +13,7 @@ from memloci.core.errors import BadInput
 from memloci.core.intervals import FALSE, Interval, Undefined, hull
 from memloci.core.numbers import number
 from memloci.core.specs import shorten
-from memloci.language.evaluate import enclose, slopes
+from memloci.language.evaluate import can_overflow, enclose, slopes
 from memloci.language.expression import Expression, variables
 
 Domain = tuple[Interval, ...]
@@ -50,8 +50,7 @@ def check_defined(expression: Expression, domains: Domains) -> None:
         looked += 1
         box = _box(domains)
         try:
-            value = enclose(expression, box)
-            if math.isfinite(value.lo) and math.isfinite(value.hi):
+            if not can_overflow(expression, box):
                 continue
             problem = f"the value can exceed float64 in {shorten(_text(expression))}"
         except Undefined as error:

@@ -10,6 +10,7 @@ whole line, whatever is then done with the value: 0 * log(x1) is not 0 at x1 = -
 `dual` is forward differentiation in interval arithmetic: chain rule, enclosures throughout.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,6 +54,21 @@ def enclose(expression: Expression, box: Box) -> Interval:
     """An interval that contains the expression on the box; on each of many boxes."""
     value, undefined = _enclose(expression, box, _many(box))
     return choose(undefined, WHOLE_LINE, value)
+
+
+def can_overflow(expression: Expression, box: Box) -> bool:
+    """Whether a value on the way may exceed float64 on one box: sin(x1 ** x1) is a number at 144, and its power is not."""
+    match expression:
+        case Apply("where", (condition, x, y)):
+            branch = _branch(enclose(condition, box), x, y)
+            parts = (condition, x, y) if branch is None else (condition, branch)
+        case Apply(_, operands):
+            parts = operands
+        case _:
+            parts = ()
+    return not all(map(math.isfinite, enclose(expression, box))) or any(
+        can_overflow(part, box) for part in parts
+    )
 
 
 def dual(expression: Expression, box: Box) -> tuple[Interval, dict[str, Interval]]:

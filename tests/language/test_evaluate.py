@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from memloci.core.errors import BadInput
 from memloci.core.intervals import WHOLE_LINE, Interval, Undefined
-from memloci.language.domain import bounds, lipschitz
-from memloci.language.evaluate import doubtful, enclose, enclose_boxes, evaluate, on_boxes, slopes
+from memloci.language.domain import bounds, check_defined, lipschitz
+from memloci.language.evaluate import (
+    can_overflow,
+    doubtful,
+    enclose,
+    enclose_boxes,
+    evaluate,
+    on_boxes,
+    slopes,
+)
 from memloci.language.expression import Expression
 from memloci.language.operations import OPERATIONS
 from memloci.language.parse import parse
@@ -121,10 +129,14 @@ def test_bounds_and_lipschitz_dominate(text, place):
 @settings(max_examples=150, deadline=None)
 @given(expression_texts, boxes_with_points())
 def test_numpy_evaluates_to_the_real_value(text, place):
-    """Up to rounding: a few ulps for each operation, scaled by how steep the expression is."""
+    """Up to rounding: a few ulps for each operation, scaled by how steep the expression is.
+
+    On all that a task accepts: no value on the way may exceed float64.
+    """
     expression, (_, point, _) = _parsed(text), place
     around = {name: Interval(v - 1e-9 * (1 + abs(v)), v + 1e-9 * (1 + abs(v))) for name, v in point.items()}
     try:
+        assume(not can_overflow(expression, around))
         value, nearby = exact(expression, point), enclose(expression, around)
     except (Undefined, Unsure):
         assume(False)
@@ -133,6 +145,16 @@ def test_numpy_evaluates_to_the_real_value(text, place):
         found = float(evaluate(expression, {n: np.float64(v) for n, v in point.items()}, np))
     slack = 1e-7 * (1 + abs(float(value)))
     assert nearby.lo - slack <= found <= nearby.hi + slack
+
+
+@pytest.mark.parametrize(
+    "text", ["sin(x ** x)", "1 / (1 + exp(6 * x))", "where(x > 143, tanh(exp(6 * x)), x)"]
+)
+def test_a_value_on_the_way_that_exceeds_float64_is_refused(text):
+    """sin(144 ** 144) is a number, and every program that computes it in float64 answers NaN."""
+    with pytest.raises(BadInput, match="can exceed float64"):
+        check_defined(parse(text, NAMES), {"x": (Interval(1.0, 200.0),)})
+    check_defined(parse(text, NAMES), {"x": (Interval(1.0, 100.0),)})
 
 
 @pytest.mark.parametrize(
