@@ -23,11 +23,12 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py --out out/demo
 
+# One worker takes a whole file: its fixtures and compiled programs serve all its tests.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -n 2 -m ""
+	MEMLOCI_TEST_ALL=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m ""
 
 lint: $(READY)
 	$(BIN)/ruff check .

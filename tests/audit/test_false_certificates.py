@@ -272,6 +272,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("fields, heads", CASES)
 def test_no_model_has_less_mass_than_is_called_necessary(fields, heads):
     """Also when embedding and readout are scaled, which moves mass between them and the heads."""
@@ -434,6 +435,7 @@ def test_a_float64_model_is_not_evaluated_after_a_change_of_the_setting():
 # -- 6. obstacles -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize(
     "rpe, precision, lags",
     [

@@ -102,6 +102,7 @@ def test_5_a_float64_model_is_not_evaluated_in_float32():
     assert np.abs(y - np.asarray(SUM.target(x))).max() <= built.certificate.bound
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("lag, tolerance", [(2, 5e-4), (3, 0.0135)])
 def test_6_what_can_be_met_is_not_refused(lag, tolerance):
     plans = ml.plan(ml.Fixed(lags=[lag], readout="x1"), tolerance, routes=["one-layer-lin"])

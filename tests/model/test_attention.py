@@ -88,6 +88,7 @@ def test_weights_depend_on_the_tokens_and_the_lag_only(case):
         assert np.allclose(block, lead, rtol=64 * EPS["float64"], atol=0)
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("p", [1.05, 1.5, 4.0])
 def test_infinite_is_softmax_times_the_share_of_the_past_that_exists(p):
     """sum_{z<=t} kappa(z) = 1 - tail(t), so infinite(t, .) = softmax(t, .) (1 - tail(t)); tail -> 0."""

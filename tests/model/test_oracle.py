@@ -23,6 +23,7 @@ def assert_agrees(model, x):
     assert excess.max(initial=0) <= C
 
 
+@pytest.mark.long(4)
 @pytest.mark.long
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("case", VALID, ids=name)

@@ -28,6 +28,7 @@ def stored(tmp_path) -> Path:
     return directory
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize("case", ONCE, ids=name)
 def test_a_model_comes_back_bit_by_bit(case, tmp_path):
     model = build(case, layers=1, norm="pre", precision="float32" if case in PLAIN else "float64")

@@ -221,6 +221,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("factor", [0.5, 1.01, -1.0])
 @pytest.mark.parametrize("what", DAMAGES)
 def test_changed_weights_are_caught_or_harmless(what, factor):

@@ -95,6 +95,7 @@ def assert_sound(made: Plan, task: Task) -> None:
     assert seen.err_sup <= made.certificate.bound + ORACLE
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)])
 def test_mixed_memories_meet_the_tolerance(case):
     made = planned(case)

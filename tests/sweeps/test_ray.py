@@ -148,6 +148,7 @@ def intruder(cluster, tmp_path):
     end(driver)
 
 
+@pytest.mark.slow
 @on_linux
 def test_a_sweep_survives_the_death_of_a_node_of_a_worker_and_of_its_driver(cluster, intruder, tmp_path):
     runs = make_runs(range(8), batches=range(1, 5), steps=200, noise=50.0)

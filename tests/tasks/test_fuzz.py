@@ -170,6 +170,7 @@ def _check(make: Any) -> Task | None:
     return task
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize(
     ("mutate", "count", "least"), [(_bytes, 700, 40), (_structure, 700, 20), (_formulas, 600, 80)]
 )

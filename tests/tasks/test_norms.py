@@ -44,6 +44,7 @@ def test_lip_f_dominates_difference_quotients(name, data):
         assert not abs(a - b) > lip * distance + _scale(a, b), (a, b, lip, distance)
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize("name", PROVABLE)
 def test_output_ranges_contain_sampled_outputs(name):
     task = TASKS[name]
@@ -108,6 +109,7 @@ def test_kernel_norms_by_hand(kernel):
     assert NORMS[kernel] <= recall.norm <= NORMS[kernel] * (1 + 1e-3)
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("name", [n for n in CASES if any(hasattr(m, "kernel") for m in TASKS[n].memories)])
 def test_kernel_norms_dominate_a_long_sum(name):
     """Of a kernel with a horizon, the norm is the sum up to there."""

@@ -43,6 +43,7 @@ def roundoff(task: Task, X: Any, Y: Any, dtype: str) -> float:
 # Most tests take sequences of 40 tokens: what JAX compiles for that length serves them all.
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize(("dtype", "lengths"), [("float64", (0, 1, 40)), ("float32", (40,))])
 @ALL
 def test_the_target_equals_the_oracle(name, dtype, lengths, rng):
@@ -55,6 +56,7 @@ def test_the_target_equals_the_oracle(name, dtype, lengths, rng):
         np.testing.assert_allclose(Y, expected, rtol=0, atol=roundoff(task, X, expected, dtype))
 
 
+@pytest.mark.long(2)
 @pytest.mark.long
 @ALL
 def test_a_batch_is_its_sequences(name, rng):
@@ -68,6 +70,7 @@ def test_a_batch_is_its_sequences(name, rng):
     np.testing.assert_array_equal(together, mapped)
 
 
+@pytest.mark.long(4)
 @ALL
 def test_jit_changes_nothing(name, rng):
     task = CASES[name]()
@@ -146,6 +149,7 @@ def test_the_derivative_of_a_pointer_reaches_the_payload_only(rng):
     assert set(np.unique(J[..., 1])) == {0.0, 1.0} and (J.sum((1, 2)) <= 1).all()
 
 
+@pytest.mark.long(4)
 @ALL
 def test_the_gradient_is_finite(name, rng):
     """Also at blanks, and in the branch of a `where` that is not taken."""

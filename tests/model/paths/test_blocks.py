@@ -225,6 +225,7 @@ def memory(path: str, n: int, gradient: bool) -> int:
     return analysis.temp_size_in_bytes
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("gradient", [False, True])
 def test_memory_is_linear_in_the_length(gradient):
     few, many = (memory("blocks", n, gradient) for n in (1024, 4096))
@@ -233,6 +234,7 @@ def test_memory_is_linear_in_the_length(gradient):
     assert memory("plain", 1024, gradient) > 8 * 1024**2 * 4  # the measure does see n x n arrays
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("window", [None, 1, 4, 5, 6, 9, 40])
 def test_only_blocks_that_are_seen_are_visited(window, monkeypatch):
     """By the values, and once more by the gradient."""

@@ -31,6 +31,7 @@ def label(value):
     return name(value) if isinstance(value, dict) else str(value)
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize(("path", "case"), some(SERVED), ids=label)
 def test_it_is_the_definition(path, case):
     assert_agrees(path, *sample(case, 150, "float64"))
