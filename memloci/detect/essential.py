@@ -1,0 +1,227 @@
+"""Essential memory: a kernel over the whole past, with the kind of its tail and an interval for its rate.
+
+    y_t = f(u_theta(t)) + e_t,   u_theta(t) = sum_{z>=1} rho_theta(z) x_{t-z},   rho = exp(-theta z) or z^-theta
+
+f is a line, or a spline where the readout is curved. theta is profiled: for each theta the rest is a regression. The
+interval is a sandwich over blocks of time at the minimum. A kernel is taken only if it describes the data in fewer numbers
+than lags do, and the interval is given only if the residual shows no lag: under a wrong family it would be tight and wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import fft, optimize, stats
+
+from memloci.core.numbers import literal, to_digits
+from memloci.detect.correlate import block_t, t_p_value
+from memloci.detect.dictionary import Column
+from memloci.detect.forward import Basis, linear_transforms, select_lags
+from memloci.detect.series import Series
+
+TAILS = ("exponential", "power")
+RANGES = {"exponential": (0.004, 3.0), "power": (0.55, 5.0)}
+GRID = 20
+KNOTS = 16
+MOST_SPIKES = 3
+MOST_LAGS = 8  # of the lags that a kernel is compared with
+LINK_GAIN = 0.003  # of the variance, above which the readout counts as curved
+BLOCKS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFit:
+    """A kernel on one channel, with lags beside it."""
+
+    tail: str
+    rate: float
+    interval: tuple[float, float] | None
+    channel: int
+    spikes: tuple[int, ...]  # lags beside the kernel
+    curved: bool
+    p_value: float
+    r2: float
+    column: Column
+    index: np.ndarray  # u plus the lags beside it, as the readout sees them
+
+    @property
+    def text(self) -> str:
+        rate = literal(to_digits(self.rate, 4))
+        return f"exp(-{rate} * z)" if self.tail == "exponential" else f"z ** -{rate}"
+
+
+class Profile:
+    """The sum of squares as a function of theta, for one tail and channel; lags beside it are columns."""
+
+    def __init__(self, series: Series, tail: str, channel: int, spikes: Sequence[int], curved: bool):
+        self.series, self.tail, self.channel = series, tail, channel
+        self.spikes, self.curved = tuple(spikes), curved
+        self.x = series.X[:, channel]
+        self.runs = _runs(series.inside)
+        self.beside = [series.lagged(channel, z) for z in self.spikes]
+        self.present = [] if series.least else [series.lagged(channel, 0)]
+
+    def u(self, theta: float) -> np.ndarray:
+        """The convolution at every row, with variance 1."""
+        n = max(b - a for a, b in self.runs)
+        z = np.arange(1.0, n + 1)
+        rho = np.exp(-theta * z) if self.tail == "exponential" else z**-theta
+        L = int(fft.next_fast_len(2 * n, real=True))
+        spectrum = fft.rfft(np.concatenate([[0.0], rho])[: n + 1], L)
+        whole = np.zeros(len(self.x))
+        for a, b in self.runs:
+            whole[a:b] = fft.irfft(fft.rfft(self.x[a:b], L) * spectrum, L)[: b - a]
+        u = whole[self.series.rows]
+        return u
+
+    def design(self, theta: float) -> np.ndarray:
+        u = self.u(theta)
+        u = u / (u.std() + 1e-12)
+        columns = [np.ones(len(u)), u, *self.beside, *self.present]
+        if not self.curved:
+            return np.column_stack(columns)
+        F = np.column_stack(columns)
+        beta = np.linalg.lstsq(F, self.series.y, rcond=None)[0]
+        index = F[:, 1:] @ beta[1:]
+        index = index / (index.std() + 1e-12)
+        knots = np.quantile(index, np.linspace(0.01, 0.99, KNOTS))
+        return np.column_stack([np.ones(len(u)), index, *(np.maximum(index - k, 0.0) ** 2 for k in knots)])
+
+    def fit(self, theta: float) -> tuple[float, np.ndarray, np.ndarray]:
+        """The mean square of the residual, the prediction, and the design."""
+        F = self.design(theta)
+        G = F.T @ F
+        G[np.diag_indices_from(G)] *= 1 + 1e-10
+        f = F @ np.linalg.lstsq(G, F.T @ self.series.y, rcond=None)[0]
+        return float(np.mean((self.series.y - f) ** 2)), f, F
+
+    def loss(self, log_theta: float) -> float:
+        return self.fit(float(np.exp(log_theta)))[0]
+
+    def minimum(self) -> tuple[float, float]:
+        """(theta, loss)."""
+        low, high = RANGES[self.tail]
+        grid = np.linspace(np.log(low), np.log(high), GRID)
+        losses = [self.loss(g) for g in grid]
+        k = int(np.argmin(losses))
+        around = grid[max(k - 1, 0)], grid[min(k + 1, GRID - 1)]
+        found = optimize.minimize_scalar(self.loss, bounds=around, method="bounded", options={"xatol": 1e-5})
+        return float(np.exp(found.x)), float(found.fun)
+
+    def interval(self, theta: float) -> tuple[float, float]:
+        """95 %: the score of theta, free of the other parameters, summed over blocks."""
+        h = 1e-3 * theta
+        mid, f, F = self.fit(theta)
+        slope = (self.fit(theta + h)[1] - self.fit(theta - h)[1]) / (2 * h)
+        e = self.series.y - f
+        # The prediction already refits the rest at every theta, so its slope is free of it up to second order.
+        slope = slope - F @ np.linalg.lstsq(F, slope, rcond=None)[0] if not self.curved else slope
+        blocks = np.arange(len(e)) * BLOCKS // len(e)
+        sums = np.bincount(blocks, e * slope)
+        error = np.sqrt((sums**2).sum()) / (slope @ slope + 1e-300)
+        half = float(stats.t.ppf(0.975, BLOCKS - 1) * error)
+        return theta - half, theta + half
+
+
+def _runs(inside: np.ndarray) -> list[tuple[int, int]]:
+    edges = np.diff(np.concatenate([[0.0], inside, [0.0]]))
+    return list(zip(np.flatnonzero(edges > 0).tolist(), np.flatnonzero(edges < 0).tolist(), strict=True))
+
+
+def best_kernel(series: Series, alpha: float) -> KernelFit | None:
+    """The kernel that describes the target in fewer numbers than lags do, or None."""
+    channels = [c for c in range(series.d) if not series.words[c]]
+    if not channels or len(_runs(series.inside)) > 64 or series.n < 500:
+        return None
+    rough = []
+    for c in channels:
+        for tail in TAILS:
+            theta, loss = Profile(series, tail, c, (), False).minimum()
+            rough.append((loss, tail, c, theta))
+    loss, tail, c, theta = min(rough)
+    u = Profile(series, tail, c, (), False).u(theta)
+    basis = Basis(series.y)
+    p = len(rough) * GRID * t_p_value(series, block_t(series, basis.r * (u - u.mean())))
+    if p > alpha or not _shorter_than_lags(series, alpha, loss):
+        return None
+    return _refined(series, c, p, alpha)
+
+
+def _shorter_than_lags(series: Series, alpha: float, loss: float) -> bool:
+    """Whether two numbers of a kernel, and a few lags, serve better than lags alone (a description length)."""
+    terms = select_lags(series, series.y, linear_transforms(series), alpha, most=MOST_LAGS)
+    basis = Basis(series.y)
+    price = np.log(series.n) + 2 * np.log(series.T + 1)
+    best = np.inf
+    for k, term in enumerate(terms, start=1):
+        ((c, z),) = term.factors
+        basis.add(series.clipped[series.rows - z, c])
+        best = min(best, series.n * np.log(np.mean(basis.r**2) + 1e-12) + k * price)
+    short = len({t.factors[0][1] for t in terms if t.factors[0][1] > 0})
+    if short <= 1:
+        best = min(best, series.n * np.log(np.mean(basis.r**2) + 1e-12) + price)
+    kernel = series.n * np.log(loss + 1e-12) + 2 * price
+    if kernel < best:
+        return True
+    # A lag beside the kernel hides it: compare once more with the strongest lags given.
+    return len(terms) >= MOST_LAGS
+
+
+def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None:
+    """Tail, rate, curvature and lags beside the kernel, in turn until none changes."""
+    spikes: tuple[int, ...] = ()
+    curved = False
+    flat = False
+    for _ in range(4):
+        fits = []
+        for tail in TAILS:
+            profile = Profile(series, tail, c, spikes, False)
+            theta, loss = profile.minimum()
+            fits.append((loss, tail, theta, profile))
+        if not curved:
+            _, tail, theta, profile = min(fits, key=lambda f: f[0])
+            bent = Profile(series, tail, c, spikes, True)
+            curved = profile.fit(theta)[0] - bent.fit(theta)[0] > LINK_GAIN
+        if curved:
+            fits = []
+            for tail in TAILS:
+                profile = Profile(series, tail, c, spikes, True)
+                theta, loss = profile.minimum()
+                fits.append((loss, tail, theta, profile))
+        loss, tail, theta, profile = min(fits, key=lambda f: f[0])
+        more = _spikes(series, profile, theta, alpha)
+        flat = not more
+        if flat or len(spikes) + len(more) > MOST_SPIKES:
+            break
+        spikes = tuple(sorted({*spikes, *more}))
+    if len(spikes) > MOST_SPIKES:
+        return None
+    u = profile.u(theta)
+    column = Column(f"{series.names[c]}{len(spikes) + 1}", u / u.std(), 0.0, float(series.scale[c] * u.std()))
+    interval = profile.interval(theta) if flat else None
+    return KernelFit(
+        tail, theta, interval, c, spikes, curved, p, 1 - loss / float(np.var(series.y)), column, profile.fit(theta)[1]
+    )
+
+
+def _spikes(series: Series, profile: Profile, theta: float, alpha: float) -> list[int]:
+    """The strongest lag in what the kernel leaves, given the directions in which the kernel itself could move."""
+    _, f, F = profile.fit(theta)
+    h = 1e-2 * theta
+    slopes = [profile.u(theta * (1 + s)) for s in (-0.05, 0.05)]
+    r = series.y - f
+    given = [*F.T[1:], *slopes] if not profile.curved else [f - f.mean(), *slopes]
+    given = _independent(given)
+    terms = select_lags(series, r, [linear_transforms(series)[profile.channel]], alpha, given=given, most=1)
+    del h
+    return [t.factors[0][1] for t in terms if t.factors[0][1] not in profile.spikes]
+
+
+def _independent(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+    basis = Basis(columns[0] if len(columns) else np.zeros(2))
+    kept = []
+    for u in columns:
+        if basis.orthogonal(u) @ u > 1e-8 * (u @ u + 1e-12):
+            basis.add(u)
+            kept.append(u)
+    return kept
