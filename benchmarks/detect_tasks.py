@@ -26,7 +26,7 @@ def inputs(rng: np.random.Generator, n: int, rho: float, uniform: bool = False) 
     """White or first-order autocorrelated, with variance 1."""
     if uniform and not rho:
         return rng.uniform(-1, 1, n)
-    return lfilter([np.sqrt(1 - rho**2)], [1, -rho], rng.standard_normal(n + 500))[500:]
+    return np.asarray(lfilter([np.sqrt(1 - rho**2)], [1, -rho], rng.standard_normal(n + 500)))[500:]
 
 
 def lagged(x: np.ndarray, lags) -> list[np.ndarray]:
@@ -48,7 +48,14 @@ def _coefficients(rng, count) -> np.ndarray:
 FIXED = ("linear", "product", "threshold", "signs")
 
 
-def fixed(rng: np.random.Generator, kind: str | None = None, n: int = 20_000, T: int = 512, noise: float = 0.1, rho: float | None = None) -> Case:
+def fixed(
+    rng: np.random.Generator,
+    kind: str | None = None,
+    n: int = 20_000,
+    T: int = 512,
+    noise: float = 0.1,
+    rho: float | None = None,
+) -> Case:
     kind = kind or str(rng.choice(FIXED))
     rho = float(rng.choice([0.0, 0.5, 0.9])) if rho is None else rho
     x = inputs(rng, n, rho, bool(rng.integers(2)))
@@ -60,14 +67,14 @@ def fixed(rng: np.random.Generator, kind: str | None = None, n: int = 20_000, T:
     lags = _lags(rng, count, T)
     m = lagged(x, lags)
     if kind == "linear":
-        signal = sum(c * v for c, v in zip(_coefficients(rng, count), m, strict=True))
+        signal = np.tensordot(_coefficients(rng, count), np.stack(m), 1)
     elif kind == "product":
         signal = np.prod(m, axis=0)
     elif kind == "threshold":
         at = rng.uniform(-0.3, 0.3)
         signal = np.where(m[0] > at, m[1], -m[1] if count == 2 else m[2])
     else:
-        signal = sum(c * np.sign(v) for c, v in zip(_coefficients(rng, count), m, strict=True))
+        signal = np.tensordot(_coefficients(rng, count), np.sign(m), 1)
     return Case(x, noisy(rng, signal, noise), "fixed", lags, text=f"{kind} rho {rho} lags {lags}")
 
 
@@ -140,9 +147,13 @@ def _convolved(x: np.ndarray, rho: np.ndarray) -> np.ndarray:
     return np.concatenate([[0.0], fftconvolve(x, rho)[: len(x) - 1]])
 
 
-def essential(rng: np.random.Generator, n: int = 50_000, link: str | None = None, spike: bool = False) -> Case:
+def essential(
+    rng: np.random.Generator, n: int = 50_000, link: str | None = None, spike: bool = False
+) -> Case:
     tail = str(rng.choice(["exponential", "power"]))
-    rate = float(np.exp(rng.uniform(np.log(0.02), 0))) if tail == "exponential" else float(rng.uniform(0.8, 3))
+    rate = (
+        float(np.exp(rng.uniform(np.log(0.02), 0))) if tail == "exponential" else float(rng.uniform(0.8, 3))
+    )
     x = inputs(rng, n, 0.0, True)
     u = _convolved(x, kernel_values(tail, rate, n))
     u = u / u.std()
@@ -154,7 +165,9 @@ def essential(rng: np.random.Generator, n: int = 50_000, link: str | None = None
     link = link or str(rng.choice(["linear", "tanh", "sign"]))
     signal = {"linear": lambda: u, "tanh": lambda: np.tanh(1.5 * u), "sign": lambda: np.sign(u)}[link]()
     kind = "mixed" if spike else "essential"
-    return Case(x, noisy(rng, signal, 0.1), kind, lags, tail=tail, rate=rate, text=f"{tail} {rate:.3f} {link} {lags}")
+    return Case(
+        x, noisy(rng, signal, 0.1), kind, lags, tail=tail, rate=rate, text=f"{tail} {rate:.3f} {link} {lags}"
+    )
 
 
 def latest_match(keys: np.ndarray, values: np.ndarray, offset: int) -> np.ndarray:
@@ -175,7 +188,13 @@ def matched(rng: np.random.Generator, n: int = 20_000) -> Case:
     k = rng.integers(1, count + 1, n)
     v = rng.uniform(-1, 1, n)
     signal = latest_match(k, v, offset)
-    return Case(np.stack([k, v], 1), noisy(rng, signal, 0.1), "matched", offset=offset, text=f"{count} keys, offset {offset}")
+    return Case(
+        np.stack([k, v], 1),
+        noisy(rng, signal, 0.1),
+        "matched",
+        offset=offset,
+        text=f"{count} keys, offset {offset}",
+    )
 
 
 def parity(rng: np.random.Generator, n: int = 20_000, T: int = 512, flips: float = 0.0) -> Case:
@@ -183,7 +202,13 @@ def parity(rng: np.random.Generator, n: int = 20_000, T: int = 512, flips: float
     lags = _lags(rng, 5, T)
     signal = np.prod(np.sign(lagged(x, lags)), axis=0)
     signal = np.where(rng.random(n) < flips, -signal, signal)
-    return Case(x, signal + 0.1 * rng.standard_normal(n), "none" if flips else "fixed", lags, text=f"{lags} flips {flips}")
+    return Case(
+        x,
+        signal + 0.1 * rng.standard_normal(n),
+        "none" if flips else "fixed",
+        lags,
+        text=f"{lags} flips {flips}",
+    )
 
 
 def null(rng: np.random.Generator, n: int = 4_000) -> Case:
@@ -223,6 +248,15 @@ def mixture(rng: np.random.Generator, n: int = 20_000, T: int = 64) -> Case:
     if kind == "lag and pointer":
         lags = _lags(rng, 1, T)
         signal = at(lags[0]) + rng.uniform(0.5, 1.5) * at(tables[0][a - 1])
-        return Case(np.stack([a, v], 1), noisy(rng, signal, 0.1), "mixed", lags, table=tables[:1], text=f"{kind} {lags} {tables[0]}")
+        return Case(
+            np.stack([a, v], 1),
+            noisy(rng, signal, 0.1),
+            "mixed",
+            lags,
+            table=tables[:1],
+            text=f"{kind} {lags} {tables[0]}",
+        )
     signal = at(tables[0][a - 1]) + rng.uniform(0.4, 1.5) * at(tables[1][a - 1])
-    return Case(np.stack([a, v], 1), noisy(rng, signal, 0.1), "adaptive", table=tables, text=f"{kind} {tables}")
+    return Case(
+        np.stack([a, v], 1), noisy(rng, signal, 0.1), "adaptive", table=tables, text=f"{kind} {tables}"
+    )

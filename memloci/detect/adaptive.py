@@ -70,11 +70,20 @@ def lag_of(series: Series, table: Table) -> np.ndarray:
     return table.lags[now, code[series.rows - table.first[now]]]
 
 
-def pointer_column(series: Series, table: Table, number: int, c: int | None = None, first: bool = False) -> Column:
+def pointer_column(
+    series: Series, table: Table, number: int, c: int | None = None, first: bool = False
+) -> Column:
     c = table.payload if c is None else c
-    z = table.first[codes(series, table.channel)[series.rows]] if first and table.first is not None else lag_of(series, table)
+    z = (
+        table.first[codes(series, table.channel)[series.rows]]
+        if first and table.first is not None
+        else lag_of(series, table)
+    )
     return Column(
-        f"{series.names[c]}{number}", series.X[series.rows - z, c], float(series.centre[c]), float(series.scale[c])
+        f"{series.names[c]}{number}",
+        series.X[series.rows - z, c],
+        float(series.centre[c]),
+        float(series.scale[c]),
     )
 
 
@@ -137,9 +146,13 @@ def _tables(series: Series, c: int, found: list[dict]) -> Pointers | None:
     count = max(map(len, rest))
     if not 1 <= count <= MOST_TABLES:
         return None
-    payload = max({k for mine in rest for k, _ in mine}, key=lambda k: sum(k == q for mine in rest for q, _ in mine))
+    payload = max(
+        {k for mine in rest for k, _ in mine}, key=lambda k: sum(k == q for mine in rest for q, _ in mine)
+    )
     full = [sorted(mine.items(), key=lambda i: -i[1][0]) for mine in rest if len(mine) == count]
-    levels = np.array([[b for _, (b, _) in ranked] for ranked in full]).mean(0)  # typical coefficients, falling
+    levels = np.array([[b for _, (b, _) in ranked] for ranked in full]).mean(
+        0
+    )  # typical coefficients, falling
     tables = []
     for k in range(count):
         lags, p = [], 0.0
@@ -149,7 +162,9 @@ def _tables(series: Series, c: int, found: list[dict]) -> Pointers | None:
                 place, (_, value) = sorted(own.items(), key=lambda i: -i[1][0])[k]
                 lags.append(place[1])
                 p = max(p, value)
-            elif own:  # one lag where others have two: both tables agree there, or one of them lies on a fixed lag
+            elif (
+                own
+            ):  # one lag where others have two: both tables agree there, or one of them lies on a fixed lag
                 place = min(own, key=lambda q: abs(own[q][0] - levels[k]))
                 both = abs(own[place][0]) > 0.75 * abs(levels.sum())
                 lone = common and not both and abs(own[place][0] - levels[k]) > 0.3 * abs(levels[k])

@@ -11,8 +11,9 @@ together. A p-value is corrected for the number of candidates by Bonferroni, wha
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft, stats
+from scipy import stats
 
+from memloci.detect.fourier import fft
 from memloci.detect.series import Series
 
 LEAST_FAR = 40  # shifts beyond T that estimate a scale

@@ -150,7 +150,9 @@ def _checked(found: Recording) -> Recording:
     ys = np.concatenate(found.y)
     seen = ys[np.isfinite(ys)]
     if len(seen) < min(LEAST_STEPS, len(found.y)) or not len(seen):
-        raise BadInput(f"the target has {len(seen)} values that are numbers; at least {LEAST_STEPS} are needed")
+        raise BadInput(
+            f"the target has {len(seen)} values that are numbers; at least {LEAST_STEPS} are needed"
+        )
     if seen.min() == seen.max():
         raise BadInput("the target is constant, so nothing is remembered; choose another with --target")
     if max(abs(seen.min()), abs(seen.max())) > 1e150:

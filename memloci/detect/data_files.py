@@ -127,16 +127,16 @@ def _npz(content: bytes) -> Columns:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             arrays = {
-                name[:-4]: _array(archive.read(name))
-                for name in archive.namelist()
-                if name.endswith(".npy")
+                name[:-4]: _array(archive.read(name)) for name in archive.namelist() if name.endswith(".npy")
             }
     except (zipfile.BadZipFile, KeyError, EOFError):
         raise BadInput("not an archive that NumPy saved") from None
     if "x" not in arrays and len(arrays) == 1:
         return Columns.of_array(next(iter(arrays.values())))
     if "x" not in arrays:
-        raise BadInput(f"an array x is expected, and y if there is a target; found {', '.join(arrays) or 'none'}")
+        raise BadInput(
+            f"an array x is expected, and y if there is a target; found {', '.join(arrays) or 'none'}"
+        )
     found = Columns.of_array(arrays["x"])
     if "y" not in arrays:
         return found
@@ -179,7 +179,9 @@ def _parquet(content: bytes) -> Columns:
         import pyarrow as pa
         import pyarrow.parquet as parquet
     except ImportError:
-        raise BadInput("Parquet needs pyarrow; type pip install 'memloci[detect]', or save a CSV file") from None
+        raise BadInput(
+            "Parquet needs pyarrow; type pip install 'memloci[detect]', or save a CSV file"
+        ) from None
     try:
         table = parquet.read_table(pa.BufferReader(content))
     except (pa.ArrowInvalid, OSError):
@@ -216,11 +218,14 @@ def _jsonl(content: bytes) -> Columns:
         x = Columns.of_sequences([_numbers(item["x"], "x") for item in items])
         if "y" not in items[0]:
             return x
-            ys = [_numbers(item.get("y"), "y") for item in items]
+        ys = [_numbers(item.get("y"), "y") for item in items]
         scalar = all(y.ndim == 0 for y in ys)
         return Columns(x.x, x.names, as_target(np.array(ys) if scalar else ys, x), x.alphabets)
     names = list(dict.fromkeys(name for item in items for name in item))
-    cells = {name: np.array(["" if item.get(name) is None else str(item[name]) for item in items]) for name in names}
+    cells = {
+        name: np.array(["" if item.get(name) is None else str(item[name]) for item in items])
+        for name in names
+    }
     return Columns.of_table(cells)
 
 
@@ -236,7 +241,9 @@ def _numbers(value: Any, what: str) -> np.ndarray:
     try:
         return np.array(value, dtype=float)  # None becomes NaN
     except (TypeError, ValueError):
-        raise BadInput(f"{what} must be numbers, or lists of numbers of equal length, found {shorten(value)}") from None
+        raise BadInput(
+            f"{what} must be numbers, or lists of numbers of equal length, found {shorten(value)}"
+        ) from None
 
 
 def _txt(content: bytes) -> Columns:
@@ -292,7 +299,9 @@ def as_target(y: Any, columns: Columns) -> tuple[np.ndarray, ...]:
         parts = [row[:, None] for row in whole]
     for part, n in zip(parts, lengths, strict=True):
         if part.shape != (n, 1):
-            raise BadInput(f"y has {part.shape} values where x has {n:,} steps; one target per step is expected")
+            raise BadInput(
+                f"y has {part.shape} values where x has {n:,} steps; one target per step is expected"
+            )
     return tuple(_numeric(part[:, 0], "y") for part in parts)
 
 
@@ -311,7 +320,9 @@ def _numeric(values: np.ndarray, name: str) -> np.ndarray:
 
 def _two_axes(part: np.ndarray) -> np.ndarray:
     if part.dtype.kind not in "fiub" or part.ndim not in (1, 2):
-        raise BadInput(f"a sequence has shape (length,) or (length, channels), found {part.dtype} {part.shape}")
+        raise BadInput(
+            f"a sequence has shape (length,) or (length, channels), found {part.dtype} {part.shape}"
+        )
     return part.astype(float)[:, None] if part.ndim == 1 else part.astype(float)
 
 

@@ -186,8 +186,8 @@ def dictionary(
     sign = [np.sign(m - o) for m, o in zip(M, zero, strict=True)]
     for k, m in enumerate(M):
         add(m, [k], name[k], 0)
-        if columns[k].symbols is not None:
-            for s in columns[k].symbols[1:]:
+        if (symbols := columns[k].symbols) is not None:
+            for s in symbols[1:]:
                 value = literal(to_digits(s * columns[k].scale + columns[k].centre, 6))
                 add((np.abs(m - s) < 1e-6) * 1.0, [k], f"where({name[k]} == {value}, 1, 0)", 1)
             continue
@@ -240,7 +240,12 @@ def _pair_features(add, i, j, own, sign, name, columns, base, zero, few) -> None
             for s in columns[k].symbols[1:]:
                 at = s - zero[k]
                 value = literal(to_digits(s * columns[k].scale + columns[k].centre, 6))
-                add((np.abs(own[k] - at) < 1e-6) * own[o], [i, j], f"where({name[k]} == {value}, {name[o]}, 0)", 2)
+                add(
+                    (np.abs(own[k] - at) < 1e-6) * own[o],
+                    [i, j],
+                    f"where({name[k]} == {value}, {name[o]}, 0)",
+                    2,
+                )
             continue
         for q in np.quantile(base[k], [0.15, 0.3, 0.42, 0.58, 0.7, 0.85]):
             at = literal(to_digits(q * columns[k].scale + columns[k].centre, 3))

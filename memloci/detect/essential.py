@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft, optimize, stats
+from scipy import optimize, stats
 
 from memloci.core.numbers import literal, to_digits
 from memloci.detect.correlate import block_t, t_p_value
 from memloci.detect.dictionary import Column
 from memloci.detect.forward import Basis, linear_transforms, select_lags
+from memloci.detect.fourier import fft
 from memloci.detect.series import Series
 
 TAILS = ("exponential", "power")
@@ -84,8 +85,7 @@ class Profile:
         beta = np.linalg.lstsq(F, self.series.y, rcond=None)[0]
         index = F[:, 1:] @ beta[1:]
         index = index / (index.std() + 1e-12)
-        knots = np.quantile(index, np.linspace(0.01, 0.99, KNOTS))
-        return np.column_stack([np.ones(len(u)), index, *(np.maximum(index - k, 0.0) ** 2 for k in knots)])
+        return _splines(index)
 
     def fit(self, theta: float) -> tuple[float, np.ndarray, np.ndarray]:
         """The mean square of the residual, the prediction, and the design."""
@@ -142,78 +142,102 @@ def best_kernel(series: Series, alpha: float) -> KernelFit | None:
     u = Profile(series, tail, c, (), False).u(theta)
     basis = Basis(series.y)
     p = len(rough) * GRID * t_p_value(series, block_t(series, basis.r * (u - u.mean())))
-    if p > alpha or not _shorter_than_lags(series, alpha, loss):
+    if p > alpha:
         return None
-    return _refined(series, c, p, alpha)
+    lags, bent_lags = _lag_lengths(series, alpha)
+    price = _price(series)
+    if series.n * np.log(loss) + 2 * price < lags:
+        return _refined(series, c, p, alpha)
+    # Through a curved readout the straight fits compare badly; a kernel that bends is compared with lags that do.
+    if lags < np.inf and bent_lags < series.n * np.log(loss) and loss < 0.98:
+        bent = min(Profile(series, t, c, (), True).minimum()[1] for t in TAILS)
+        if series.n * np.log(bent) + 3 * price < bent_lags:
+            return _refined(series, c, p, alpha)
+    return None
 
 
-def _shorter_than_lags(series: Series, alpha: float, loss: float) -> bool:
-    """Whether two numbers of a kernel, and a few lags, serve better than lags alone (a description length)."""
+def _price(series: Series) -> float:
+    """Of a lag or of a rate, in the units of n log(loss): which one, and how much of it."""
+    return float(np.log(series.n) + 2 * np.log(series.T + 1))
+
+
+def _lag_lengths(series: Series, alpha: float) -> tuple[float, float]:
+    """The shortest description by lags alone: n log(loss) and a price for each; straight, and through a curve."""
     terms = select_lags(series, series.y, linear_transforms(series), alpha, most=MOST_LAGS)
     basis = Basis(series.y)
-    price = np.log(series.n) + 2 * np.log(series.T + 1)
-    best = np.inf
+    straight = bent = np.inf
     for k, term in enumerate(terms, start=1):
         ((c, z),) = term.factors
         basis.add(series.clipped[series.rows - z, c])
-        best = min(best, series.n * np.log(np.mean(basis.r**2) + 1e-12) + k * price)
-    short = len({t.factors[0][1] for t in terms if t.factors[0][1] > 0})
-    if short <= 1:
-        best = min(best, series.n * np.log(np.mean(basis.r**2) + 1e-12) + price)
-    kernel = series.n * np.log(loss + 1e-12) + 2 * price
-    if kernel < best:
-        return True
-    # A lag beside the kernel hides it: compare once more with the strongest lags given.
-    return len(terms) >= MOST_LAGS
+        straight = min(straight, series.n * np.log(np.mean(basis.r**2) + 1e-12) + k * _price(series))
+    if terms:
+        index = series.y - basis.r
+        r = series.y - _spline(index / (index.std() + 1e-12), series.y)
+        bent = series.n * np.log(np.mean(r**2) + 1e-12) + (len(terms) + 1) * _price(series)
+    return float(straight), float(bent)
+
+
+def _splines(index: np.ndarray) -> np.ndarray:
+    knots = np.quantile(index, np.linspace(0.01, 0.99, KNOTS))
+    return np.column_stack([np.ones(len(index)), index, *(np.maximum(index - k, 0.0) ** 2 for k in knots)])
+
+
+def _spline(index: np.ndarray, y: np.ndarray) -> np.ndarray:
+    F = _splines(index)
+    return F @ np.linalg.lstsq(F.T @ F, F.T @ y, rcond=None)[0]
 
 
 def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None:
     """Tail, rate, curvature and lags beside the kernel, in turn until none changes."""
     spikes: tuple[int, ...] = ()
     curved = False
-    flat = False
-    for _ in range(4):
-        fits = []
-        for tail in TAILS:
-            profile = Profile(series, tail, c, spikes, False)
-            theta, loss = profile.minimum()
-            fits.append((loss, tail, theta, profile))
-        if not curved:
-            _, tail, theta, profile = min(fits, key=lambda f: f[0])
-            bent = Profile(series, tail, c, spikes, True)
-            curved = profile.fit(theta)[0] - bent.fit(theta)[0] > LINK_GAIN
-        if curved:
-            fits = []
-            for tail in TAILS:
-                profile = Profile(series, tail, c, spikes, True)
-                theta, loss = profile.minimum()
-                fits.append((loss, tail, theta, profile))
-        loss, tail, theta, profile = min(fits, key=lambda f: f[0])
+    while True:
+        loss, theta, profile = _best_tail(series, c, spikes, curved)
+        bent = Profile(series, profile.tail, c, spikes, True)
+        if not curved and loss - bent.fit(theta)[0] > LINK_GAIN:
+            curved = True
+            loss, theta, profile = _best_tail(series, c, spikes, curved)
         more = _spikes(series, profile, theta, alpha)
         flat = not more
         if flat or len(spikes) + len(more) > MOST_SPIKES:
             break
         spikes = tuple(sorted({*spikes, *more}))
-    if len(spikes) > MOST_SPIKES:
-        return None
+    tail = profile.tail
     u = profile.u(theta)
     column = Column(f"{series.names[c]}{len(spikes) + 1}", u / u.std(), 0.0, float(series.scale[c] * u.std()))
     interval = profile.interval(theta) if flat else None
     return KernelFit(
-        tail, theta, interval, c, spikes, curved, p, 1 - loss / float(np.var(series.y)), column, profile.fit(theta)[1]
+        tail,
+        theta,
+        interval,
+        c,
+        spikes,
+        curved,
+        p,
+        1 - loss / float(np.var(series.y)),
+        column,
+        profile.fit(theta)[1],
     )
+
+
+def _best_tail(series: Series, c: int, spikes: Sequence[int], curved: bool) -> tuple[float, float, Profile]:
+    """(loss, theta, profile)."""
+    fits = []
+    for tail in TAILS:
+        profile = Profile(series, tail, c, spikes, curved)
+        theta, loss = profile.minimum()
+        fits.append((loss, theta, profile))
+    return min(fits, key=lambda fit: fit[0])
 
 
 def _spikes(series: Series, profile: Profile, theta: float, alpha: float) -> list[int]:
     """The strongest lag in what the kernel leaves, given the directions in which the kernel itself could move."""
     _, f, F = profile.fit(theta)
-    h = 1e-2 * theta
     slopes = [profile.u(theta * (1 + s)) for s in (-0.05, 0.05)]
     r = series.y - f
     given = [*F.T[1:], *slopes] if not profile.curved else [f - f.mean(), *slopes]
     given = _independent(given)
     terms = select_lags(series, r, [linear_transforms(series)[profile.channel]], alpha, given=given, most=1)
-    del h
     return [t.factors[0][1] for t in terms if t.factors[0][1] not in profile.spikes]
 
 

@@ -49,7 +49,9 @@ class FixedLags:
         return self.readout.r2 if self.readout else 0.0
 
 
-def fixed_lags(series: Series, alpha: float, given: Sequence[Column] = (), thorough: bool = True) -> FixedLags:
+def fixed_lags(
+    series: Series, alpha: float, given: Sequence[Column] = (), thorough: bool = True
+) -> FixedLags:
     """The lags of a target, beside other recalled columns that are given."""
     taken = [c.values for c in given]
     places, p_values = _first_order(series, series.y, alpha, taken, thorough)
@@ -59,7 +61,9 @@ def fixed_lags(series: Series, alpha: float, given: Sequence[Column] = (), thoro
         proposed = list(places)
         if thorough and (readout is None or readout.r2 < ENOUGH):
             r = readout.residual() if readout else _residual(series, places, taken)
-            proposed += [p for p in _proposals(series, r, alpha) if p not in proposed][: MOST_LAGS - len(proposed)]
+            proposed += [p for p in _proposals(series, r, alpha) if p not in proposed][
+                : MOST_LAGS - len(proposed)
+            ]
             if readout is not None:
                 again, new = _first_order(series, r, alpha, [], True)
                 proposed += [p for p in again if p not in proposed]
@@ -109,7 +113,11 @@ def _first_order(series, y, alpha, given, pairs: bool) -> tuple[list[Place], dic
                 basis.add(u)
                 terms.append(term)
                 columns.append(u)
-        more = select_lags(series, y, transforms, alpha, given=[*given, *columns], most=4) if len(terms) > len(linear) else []
+        more = (
+            select_lags(series, y, transforms, alpha, given=[*given, *columns], most=4)
+            if len(terms) > len(linear)
+            else []
+        )
         terms += more
         columns += [product_of(series, t.factors) for t in more]
         count = (series.d * series.T) ** (2 if len(terms) > len(linear) else 1)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft
 
 from memloci.detect.correlate import (
     LEAST_FAR,
@@ -25,6 +24,7 @@ from memloci.detect.correlate import (
     transform,
     z_p_value,
 )
+from memloci.detect.fourier import fft
 from memloci.detect.series import Series
 
 MOST_TERMS = 24
@@ -63,9 +63,8 @@ class Basis:
 def p_value(series: Series, r: np.ndarray, u: np.ndarray, z: float | None = None) -> float:
     """Of no dependence between r and a candidate u, both free of what was chosen; not yet corrected."""
     products = r * u
-    if z is None:
-        z = products.sum() / (np.sqrt((products**2).sum()) + 1e-12)
-    return max(z_p_value(z), t_p_value(series, block_t(series, products)))
+    own = float(products.sum() / (np.sqrt((products**2).sum()) + 1e-12))
+    return max(z_p_value(own if z is None else z), t_p_value(series, block_t(series, products)))
 
 
 def select_lags(
@@ -116,8 +115,12 @@ def select_lags(
         basis.add(u)
         new = basis.Q[:, -1:]
     return keep_significant(
-        series, target, chosen, [channels[t.factors[0][0]].u[series.rows - t.factors[0][1]] for t in chosen],
-        alpha / count, given,
+        series,
+        target,
+        chosen,
+        [channels[t.factors[0][0]].u[series.rows - t.factors[0][1]] for t in chosen],
+        alpha / count,
+        given,
     )
 
 
@@ -207,7 +210,8 @@ def _scan_pairs(series: Series, r: np.ndarray) -> list[tuple[float, tuple[int, i
     for c in range(series.d):
         # E[x_a^2 x_b^2] depends on a - b; taken over the stretch.
         moments = [
-            fft.irfft(fft.rfft(padded[c] ** 2) * fft.rfft(padded[k] ** 2).conj(), L) / L for k in range(series.d)
+            fft.irfft(fft.rfft(padded[c] ** 2) * fft.rfft(padded[k] ** 2).conj(), L) / L
+            for k in range(series.d)
         ]
         for batch in range(0, len(lags), BATCH):
             some = lags[batch : batch + BATCH]

@@ -199,5 +199,7 @@ def _alphabet(values: np.ndarray) -> np.ndarray | None:
         return None
     found = np.unique(seen)
     few = len(found) <= MOST_POINTER_SYMBOLS and len(found) * 8 <= len(seen)
-    whole = len(found) * 8 <= len(seen) and len(found) <= MOST_SYMBOLS and bool((found == np.round(found)).all())
+    whole = (
+        len(found) * 8 <= len(seen) and len(found) <= MOST_SYMBOLS and bool((found == np.round(found)).all())
+    )
     return found if few or whole else None
