@@ -4,7 +4,8 @@
 
 Each feature knows which columns it reads, so leaving a column out is a smaller system of the same Gram matrices. A column
 is kept if the residual without it goes together with what it adds, out of fold (Clark and West's test of nested
-predictors): under no effect the mean of that product is 0, whatever was fitted on the other folds.
+predictors): under no effect the mean of that product is 0, whatever was fitted on the other folds. The ratio of losses per
+block is a second test, for series whose size changes; the larger t-value counts, at half the level.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from scipy import stats
 from memloci.core.numbers import literal, to_digits
 from memloci.detect.series import FOLDS, Series
 
-MOST_ROWS = 60_000  # on which a readout is fitted
+MOST_ROWS = 30_000  # on which a readout is fitted
 KNOTS = 8
 INDEX_STEPS = 32
 PENALTIES = (1e-5, 1e-3, 1e-1)  # of the ridge, relative to the number of rows
@@ -89,10 +90,13 @@ class Readout:
         """Out-of-fold predictions from some features."""
         G, b = self.grams
         out = np.zeros(len(self.rows))
+        total, right = G.sum(0), b.sum(0)
+        bounds = np.searchsorted(self.folds, np.arange(FOLDS + 1))
         for k in range(FOLDS):
-            beta = _solve(G.sum(0) - G[k], b.sum(0) - b[k], kept, penalty * len(self.rows))
-            rows = self.folds == k
-            out[rows] = self.F[np.ix_(rows, kept)] @ beta
+            beta = np.zeros(len(right))
+            beta[kept] = _solve(total - G[k], right - b[k], kept, penalty * len(self.rows))
+            part = slice(bounds[k], bounds[k + 1])
+            out[part] = self.F[part] @ beta
         return out
 
     def kept(self, level: int, without: int | None = None) -> np.ndarray:
@@ -119,15 +123,17 @@ class Readout:
         return 1 - float(np.mean((self.y - self.best[2]) ** 2)) / float(np.var(self.y))
 
     def t_without(self, k: int) -> tuple[float, float]:
-        """Clark and West's t-value of column k, and the share of the variance that it adds."""
+        """The t-value of column k, and the share of the variance that it adds."""
         level, penalty, full = self.best
         less = self.predict(self.kept(level, k), penalty)
-        products = (self.y - less) * (full - less)
-        gain = float(np.mean((self.y - less) ** 2 - (self.y - full) ** 2)) / float(np.var(self.y))
-        return _block_t(self.blocks, products), gain
+        before, after = (self.y - less) ** 2, (self.y - full) ** 2
+        gain = float(np.mean(before - after)) / float(np.var(self.y))
+        t = _block_t(self.blocks, (self.y - less) * (full - less))
+        return max(t, _log_ratio_t(self.blocks, before, after)), gain
 
     def p_value(self, t: float) -> float:
-        return float(stats.t.sf(t, int(self.blocks.max())))
+        """Twice the one-sided value: t is the larger of two."""
+        return float(2 * stats.t.sf(t, int(self.blocks.max())))
 
     def residual(self) -> np.ndarray:
         """At every row of the series, of the best fit; out of fold where it was fitted."""
@@ -164,6 +170,15 @@ def _block_t(blocks: np.ndarray, products: np.ndarray) -> float:
     sums = np.bincount(blocks, products, minlength=count)
     spread = sums.std(ddof=1)
     return float(sums.mean() / (spread / np.sqrt(count))) if spread > 0 else 0.0
+
+
+def _log_ratio_t(blocks: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
+    """Of the losses' ratio in each block: blocks in which all is large do not decide alone."""
+    count = int(blocks.max()) + 1
+    a, b = (np.bincount(blocks, loss, minlength=count) + 1e-300 for loss in (before, after))
+    ratio = np.log(a / b)
+    spread = ratio.std(ddof=1)
+    return float(ratio.mean() / (spread / np.sqrt(count))) if spread > 0 else 0.0
 
 
 # -- the features -----------------------------------------------------------------------------------------
@@ -205,7 +220,7 @@ def dictionary(
     for i, j in combinations(range(len(M)), 2):
         add(own[i] * own[j], [i, j], f"{name[i]} * {name[j]}", 1)
         _pair_features(add, i, j, own, sign, name, columns, base, zero, few)
-    most = 5 if len(M) <= 5 else 4 if len(M) <= 6 else 3
+    most = 5 if len(M) <= 7 else 4 if len(M) <= 9 else 3
     for size in range(3, min(len(M), most) + 1):
         if len(M) > 10:
             break
@@ -213,7 +228,8 @@ def dictionary(
             value = np.prod([own[k] for k in some], axis=0)
             signs = np.prod([sign[k] for k in some], axis=0)
             add(value, some, " * ".join(name[k] for k in some), 2)
-            add(signs, some, " * ".join(f"sign({name[k]})" for k in some), 2)
+            if size == 3 or len(M) <= 5:
+                add(signs, some, " * ".join(f"sign({name[k]})" for k in some), 2)
     if len(M) > most:
         everything = range(len(M))
         add(np.prod(own, axis=0), everything, " * ".join(name), 2)
@@ -247,7 +263,7 @@ def _pair_features(add, i, j, own, sign, name, columns, base, zero, few) -> None
                     2,
                 )
             continue
-        for q in np.quantile(base[k], [0.15, 0.3, 0.42, 0.58, 0.7, 0.85]):
+        for q in np.quantile(base[k], [0.15, 0.3, 0.42, 0.58, 0.7, 0.85] if len(own) <= 5 else [0.3, 0.7]):
             at = literal(to_digits(q * columns[k].scale + columns[k].centre, 3))
             add((own[k] + zero[k] > q) * own[o], [i, j], f"where({name[k]} > {at}, {name[o]}, 0)", 2)
 

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize, stats
+from scipy.linalg import matmul_toeplitz
 
 from memloci.core.numbers import literal, to_digits
-from memloci.detect.correlate import block_t, t_p_value
+from memloci.detect.correlate import all_shifts, transform
 from memloci.detect.dictionary import Column
-from memloci.detect.forward import Basis, linear_transforms, select_lags
+from memloci.detect.forward import Basis, linear_transforms, p_value, select_lags
 from memloci.detect.fourier import fft
 from memloci.detect.series import Series
 
 TAILS = ("exponential", "power")
 RANGES = {"exponential": (0.004, 3.0), "power": (0.55, 5.0)}
+STEEPEST = {"exponential": 1.8, "power": 4.2}  # beyond, a kernel is its first lag
 GRID = 20
 KNOTS = 16
 MOST_SPIKES = 3
@@ -133,16 +135,14 @@ def best_kernel(series: Series, alpha: float) -> KernelFit | None:
     channels = [c for c in range(series.d) if not series.words[c]]
     if not channels or len(_runs(series.inside)) > 64 or series.n < 500:
         return None
-    rough = []
-    for c in channels:
-        for tail in TAILS:
-            theta, loss = Profile(series, tail, c, (), False).minimum()
-            rough.append((loss, tail, c, theta))
-    loss, tail, c, theta = min(rough)
+    gain, tail, c, theta = max(_rough(series, c, tail) for c in channels for tail in TAILS)
     u = Profile(series, tail, c, (), False).u(theta)
-    basis = Basis(series.y)
-    p = len(rough) * GRID * t_p_value(series, block_t(series, basis.r * (u - u.mean())))
-    if p > alpha:
+    tried = len(channels) * len(TAILS) * GRID
+    p = tried * p_value(series, series.y - series.y.mean(), u - u.mean())
+    if gain <= 0 or p > alpha:
+        return None
+    loss, theta, profile = _best_tail(series, c, (), False)
+    if theta > STEEPEST[profile.tail]:
         return None
     lags, bent_lags = _lag_lengths(series, alpha)
     price = _price(series)
@@ -154,6 +154,22 @@ def best_kernel(series: Series, alpha: float) -> KernelFit | None:
         if series.n * np.log(bent) + 3 * price < bent_lags:
             return _refined(series, c, p, alpha)
     return None
+
+
+def _rough(series: Series, c: int, tail: str) -> tuple[float, str, int, float]:
+    """(gain, tail, channel, theta) on a grid, from correlations up to the largest lag alone."""
+    u = transform(series, series.X[:, c] * series.inside)
+    C = all_shifts(series, series.scatter(series.y - series.y.mean()), u.spectrum)[1 : series.T + 1]
+    own = all_shifts(series, u.u, u.spectrum)[: series.T]
+    z = np.arange(1.0, series.T + 1)
+    best = (0.0, tail, c, 1.0)
+    low, high = RANGES[tail]
+    for theta in np.exp(np.linspace(np.log(low), np.log(high), GRID)):
+        rho = np.exp(-theta * z) if tail == "exponential" else z**-theta
+        variance = float(rho @ matmul_toeplitz(own, rho))
+        gain = float(rho @ C) ** 2 / max(variance * series.n, 1e-12)
+        best = max(best, (gain, tail, c, float(theta)))
+    return best
 
 
 def _price(series: Series) -> float:
@@ -203,6 +219,8 @@ def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None
             break
         spikes = tuple(sorted({*spikes, *more}))
     tail = profile.tail
+    if theta > STEEPEST[tail]:
+        return None
     u = profile.u(theta)
     column = Column(f"{series.names[c]}{len(spikes) + 1}", u / u.std(), 0.0, float(series.scale[c] * u.std()))
     interval = profile.interval(theta) if flat else None

@@ -7,7 +7,7 @@ series pass the first test and fail the second. All lags must hold given the oth
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,9 +78,13 @@ def fixed_lags(
             break
     if readout is None or not places:
         return FixedLags((), (), (), (), None)
-    if thorough:
-        places, readout = _moved(series, places, readout, given)
-    return _described(series, places, readout, p_values, given, capped)
+    found = _described(places, readout, p_values, given, capped, series)
+    if not thorough or found.readout is None:
+        return found
+    moved, readout = _moved(series, list(found.places), found.readout, given)
+    if tuple(moved) == found.places:
+        return found
+    return replace(_described(moved, readout, p_values, given, capped, series), minor=found.minor)
 
 
 def columns_of(series: Series, places: Sequence[Place], given: Sequence[Column] = ()) -> list[Column]:
@@ -205,9 +209,9 @@ def _moved(series: Series, places: list[Place], readout: Readout, given) -> tupl
     return ordered, readout if ordered == places else Readout(series, columns_of(series, ordered, given))
 
 
-def _described(series, places, readout, p_values, given, capped) -> FixedLags:
+def _described(places, readout, p_values, given, capped, series) -> FixedLags:
     """Effects, and the lags whose share is too small to count beside the others."""
-    minor: list[Place] = []
+    places, minor = list(places), []
     while True:
         tested = [readout.t_without(k + len(given)) for k in range(len(places))]
         effects = [gain for _, gain in tested]

@@ -18,7 +18,6 @@ from memloci.detect.correlate import (
     LEAST_FAR,
     Transform,
     all_shifts,
-    block_t,
     far_variance,
     t_p_value,
     transform,
@@ -60,11 +59,24 @@ class Basis:
         self.r = self.r - q * (q @ self.r)
 
 
-def p_value(series: Series, r: np.ndarray, u: np.ndarray, z: float | None = None) -> float:
-    """Of no dependence between r and a candidate u, both free of what was chosen; not yet corrected."""
-    products = r * u
-    own = float(products.sum() / (np.sqrt((products**2).sum()) + 1e-12))
-    return max(z_p_value(own if z is None else z), t_p_value(series, block_t(series, products)))
+def p_value(series: Series, r: np.ndarray, u: np.ndarray, channel: Transform | None = None) -> float:
+    """Of no dependence between r and a candidate u, both free of what was chosen; not yet corrected.
+
+    The scale comes from the residual that the candidate leaves (Wald's test): a slow series that remembers its last
+    value is no longer slow there, and where there is no dependence both residuals are the same.
+    """
+    size = float(u @ u)
+    C = float(r @ u)
+    e = r - u * (C / size)
+    products = e * u
+    variance = float(products @ products)
+    if channel is not None:
+        shifted = all_shifts(series, series.scatter(e), channel.spectrum)
+        own = float((channel.u[series.rows] ** 2).sum()) + 1e-12
+        variance = max(variance, far_variance(series, shifted) * min(size / own, 1.0))
+    sums = np.bincount(series.blocks, products)
+    t = C / (np.sqrt(float(sums @ sums)) + 1e-12)
+    return max(z_p_value(C / np.sqrt(variance + 1e-12)), t_p_value(series, t))
 
 
 def select_lags(
@@ -88,27 +100,25 @@ def select_lags(
     taken = [np.zeros(series.T + 1) for _ in channels]
     new = basis.Q
     while len(chosen) < most:
-        best: tuple[float, int, int, float] | None = None
+        best: tuple[float, int, int] | None = None
         whole = series.scatter(basis.r)
         for c, u in enumerate(channels):
             for q in new.T:
                 taken[c] += all_shifts(series, series.scatter(q), u.spectrum)[: series.T + 1] ** 2
             C = all_shifts(series, whole, u.spectrum)
-            white = np.maximum(all_shifts(series, whole**2, u.squared)[: series.T + 1], 0.0)
             left = np.maximum(own[c] - taken[c], 0.0)
             share = left / (own[c] + 1e-12)
             gain = np.where(share > COLLINEAR, C[: series.T + 1] ** 2 / (left + 1e-12), 0.0)
             gain[:first] = 0.0
             z = int(np.argmax(gain))
-            scale = np.sqrt(max(white[z], far_variance(series, C)) * max(share[z], COLLINEAR)) + 1e-12
             if best is None or gain[z] > best[0]:
-                best = (float(gain[z]), c, z, float(C[z] / scale))
+                best = (float(gain[z]), c, z)
         assert best is not None
-        _, c, z, score = best
+        _, c, z = best
         u = basis.orthogonal(channels[c].u[series.rows - z])
         if u @ u < COLLINEAR * max(own[c][z], 1e-12):
             break
-        p = count * p_value(series, basis.r, u, score)
+        p = count * p_value(series, basis.r, u, channels[c])
         if p > alpha:
             break
         chosen.append(Term(((c, z),), p))

@@ -16,6 +16,7 @@ from memloci.detect.series import Series
 MOST_CONTEXT = 4
 LAGS = 32  # tried one by one; information at all others is only listed
 LEAST_BITS = 0.005  # per symbol that a lag saves
+EXHAUSTED = 0.05  # contexts per symbol of text: counts have become too few to tell
 STRENGTH = 4.0  # of the shorter context, in counts
 
 
@@ -58,7 +59,13 @@ def symbol_lags(series: Series, alpha: float) -> SymbolLags:
             bits = float(gain.mean())
             if best is None or bits > best[0]:
                 best = (bits, z, longer, new, last * _p_value(gain))
-        if best is None or best[0] < LEAST_BITS or best[4] > alpha:
+        if best is None:
+            break
+        if best[0] < LEAST_BITS or best[4] > alpha:
+            # Contexts that are seen a few times each have nothing more to say, but the text has.
+            rare = len(np.unique(best[2])) > EXHAUSTED * len(rows)
+            information = np.array(_information(series, code, K))
+            dense = bool(lags) and rare and float(np.mean(information > LEAST_BITS)) > 0.5
             break
         if step == MOST_CONTEXT:
             dense = True
