@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memloci.observe.sup_error import measure as measure
     from memloci.pipeline import Built as Built
     from memloci.pipeline import compile as compile
+    from memloci.pipeline import detect as detect
     from memloci.pipeline import train as train
     from memloci.pipeline import train_together as train_together
     from memloci.pipeline import verify as verify
@@ -62,6 +63,7 @@ _HOME = {
     "Transformer": "memloci.model.transformer",
     "certify": "memloci.certify.certify",
     "compile": "memloci.pipeline",
+    "detect": "memloci.pipeline",
     "load": "memloci.model.store",
     "load_task": "memloci.tasks.load",
     "measure": "memloci.observe.sup_error",

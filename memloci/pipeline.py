@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -25,13 +26,14 @@ from memloci.synthesize import Built, Plan, Plans, Progress, plan
 from memloci.tasks.task import Task
 
 if TYPE_CHECKING:  # a compilation needs none of these
+    from memloci.detect.found import Found
     from memloci.study.claim import Finding
     from memloci.sweeps.runs import Runs
     from memloci.tradeoffs.rates import Rates
     from memloci.train.spec import Run
     from memloci.train.train import Fit
 
-CERTIFICATE, CIRCUIT, REPORT = "certificate.json", "circuit.json", "report.html"
+CERTIFICATE, CIRCUIT, REPORT, TASK = "certificate.json", "circuit.json", "report.html", "task.toml"
 AGREEMENT = 1e-9  # relative; the same weights give the same numbers, up to the platform's library
 
 
@@ -270,10 +272,54 @@ def write_verdicts(findings: "Sequence[Finding]", readme: Path) -> None:
     pages.write_readme(readme, records, markdown_table([finding_from_dict(record) for record in records]))
 
 
+# -- detection --------------------------------------------------------------------------------------------
+
+
+def detect(
+    x: Any,
+    y: Any = None,
+    max_lag: int = 512,
+    fdr: float = 0.05,
+    *,
+    target: str | None = None,
+    seed: int = 0,
+    own_past: bool = False,
+    with_reference: bool = True,
+    progress: Progress | None = None,
+) -> "Found":
+    """Which memory arrays or a file have: `.kind`, `.lags`, `.memories`, `.task`, `.explained`, `.report`.
+
+    `x` is an array of shape (T,), (T, d) or (n, T, d), a list of sequences, a table with columns, or a file. Without `y`
+    and `target`, the next value is predicted: then lag 1 is the value just before it.
+    """
+    from memloci.detect.detect import detect
+    from memloci.views.html.detection import found_fragment
+
+    options: Any = {"max_lag": max_lag, "fdr": fdr, "target": target, "seed": seed, "own_past": own_past}
+    found = detect(x, y, **options, with_reference=with_reference, progress=progress)
+    return replace(found, render=found_fragment)
+
+
+def write_detection(found: "Found", out: str | Path) -> "Found":
+    """task.toml, where there is a task, and report.html; the record that names the file."""
+    from memloci.views.html.detection import detection_html
+    from memloci.views.text.tasks import data_toml
+
+    directory = Path(out)
+    files: dict[str, bytes] = {}
+    if found.task_data is not None:
+        files[TASK] = (data_toml(found.task_data) + "\n").encode()
+        found = replace(found, task_file=str(directory / TASK))
+    files[REPORT] = detection_html(found).encode()
+    replace_together(directory, files, remove=[TASK] if found.task_data is None else [])
+    return found
+
+
 __all__ = [
     "Built",
     "certify",
     "compile",
+    "detect",
     "disagreement",
     "measure",
     "plan",
@@ -282,6 +328,7 @@ __all__ = [
     "train_together",
     "verify",
     "write",
+    "write_detection",
     "write_study",
     "write_sweep",
     "write_verdicts",

@@ -16,5 +16,6 @@ COMMANDS = (
     "runs",
     "rates",
     "study",
+    "detect",
     "doctor",
 )

@@ -1,7 +1,7 @@
 """A task in words: its title, and the file that says it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memloci.core.errors import BadInput
@@ -17,7 +17,12 @@ def task_title(task: Task) -> str:
 
 def task_toml(task: Task) -> str:
     """The task as a TOML file."""
-    return "\n".join(f"{key} = {_toml(value)}" for key, value in task.to_dict().items())
+    return data_toml(task.to_dict())
+
+
+def data_toml(data: Mapping[str, Any]) -> str:
+    """What a task file says, line by line."""
+    return "\n".join(f"{key} = {_toml(value)}" for key, value in data.items())
 
 
 def toml_or_none(task: Task) -> str | None:

@@ -1,0 +1,72 @@
+"""`memloci detect`: which memory a data set has, with error rates, as a task."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memloci.commands.shared import Json, Seed, print_json, print_view, progress_bar, write_text
+
+EXAMPLE = "memloci detect series.csv --target y --out out/series"
+
+Data = Annotated[
+    Path, typer.Argument(help="A .npy, .npz, .csv, .parquet, .jsonl or .txt file.", show_default=False)
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="A column, or `next`: the next value, where there is no y.",
+        show_default="y, else next",
+    ),
+]
+MaxLag = Annotated[
+    int, typer.Option("--max-lag", help="The largest lag that is searched.", min=1, max=100_000)
+]
+Fdr = Annotated[float, typer.Option("--fdr", help="The rate of false discoveries to stay below.")]
+
+
+def detect(
+    data: Data,
+    target: Target = None,
+    max_lag: MaxLag = 512,
+    fdr: Fdr = 0.05,
+    own_past: Annotated[
+        bool, typer.Option("--own-past", help="The past of the target column is an input too.")
+    ] = False,
+    reference: Annotated[
+        bool, typer.Option("--reference/--no-reference", help="Fit the reference predictor, a few seconds.")
+    ] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="A directory for task.toml and report.html.", show_default=False),
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Which memory a data set has: lags, lag tables, kernels or matches, with error rates, as a task."""
+    from memloci import pipeline
+    from memloci.core.files import require_writable
+    from memloci.views.terminal.detection import found_view
+
+    if out is not None:
+        require_writable(out)
+    with progress_bar() as progress:
+        found = pipeline.detect(
+            data,
+            max_lag=max_lag,
+            fdr=fdr,
+            target=target,
+            seed=seed,
+            own_past=own_past,
+            with_reference=reference,
+            progress=progress,
+        )
+        if out is not None:
+            found = pipeline.write_detection(found, out)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    print_view(found_view(str(data), found))
+    if out is not None:
+        write_text(f"wrote {out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")

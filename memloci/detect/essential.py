@@ -1,0 +1,269 @@
+"""Essential memory: a kernel over the whole past, with the kind of its tail and an interval for its rate.
+
+    y_t = f(u_theta(t)) + e_t,   u_theta(t) = sum_{z>=1} rho_theta(z) x_{t-z},   rho = exp(-theta z) or z^-theta
+
+f is a line, or a spline where the readout is curved. theta is profiled: for each theta the rest is a regression. The
+interval is a sandwich over blocks of time at the minimum. A kernel is taken only if it describes the data in fewer numbers
+than lags do, and the interval is given only if the residual shows no lag: under a wrong family it would be tight and wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, stats
+from scipy.linalg import matmul_toeplitz
+
+from memloci.core.numbers import literal, to_digits
+from memloci.detect.correlate import all_shifts, transform
+from memloci.detect.dictionary import Column
+from memloci.detect.forward import Basis, linear_transforms, p_value, select_lags
+from memloci.detect.fourier import fft
+from memloci.detect.series import Series
+
+TAILS = ("exponential", "power")
+RANGES = {"exponential": (0.004, 3.0), "power": (0.55, 5.0)}
+STEEPEST = {"exponential": 1.8, "power": 4.2}  # beyond, a kernel is its first lag
+GRID = 20
+KNOTS = 16
+MOST_SPIKES = 3
+MOST_LAGS = 8  # of the lags that a kernel is compared with
+LINK_GAIN = 0.003  # of the variance, above which the readout counts as curved
+BLOCKS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFit:
+    """A kernel on one channel, with lags beside it."""
+
+    tail: str
+    rate: float
+    interval: tuple[float, float] | None
+    channel: int
+    spikes: tuple[int, ...]  # lags beside the kernel
+    curved: bool
+    p_value: float
+    r2: float
+    column: Column
+    index: np.ndarray  # u plus the lags beside it, as the readout sees them
+
+    @property
+    def text(self) -> str:
+        rate = literal(to_digits(self.rate, 4))
+        return f"exp(-{rate} * z)" if self.tail == "exponential" else f"z ** -{rate}"
+
+
+class Profile:
+    """The sum of squares as a function of theta, for one tail and channel; lags beside it are columns."""
+
+    def __init__(self, series: Series, tail: str, channel: int, spikes: Sequence[int], curved: bool):
+        self.series, self.tail, self.channel = series, tail, channel
+        self.spikes, self.curved = tuple(spikes), curved
+        self.x = series.X[:, channel]
+        self.runs = _runs(series.inside)
+        self.beside = [series.lagged(channel, z) for z in self.spikes]
+        self.present = [] if series.least else [series.lagged(channel, 0)]
+
+    def u(self, theta: float) -> np.ndarray:
+        """The convolution at every row, with variance 1."""
+        n = max(b - a for a, b in self.runs)
+        z = np.arange(1.0, n + 1)
+        rho = np.exp(-theta * z) if self.tail == "exponential" else z**-theta
+        L = int(fft.next_fast_len(2 * n, real=True))
+        spectrum = fft.rfft(np.concatenate([[0.0], rho])[: n + 1], L)
+        whole = np.zeros(len(self.x))
+        for a, b in self.runs:
+            whole[a:b] = fft.irfft(fft.rfft(self.x[a:b], L) * spectrum, L)[: b - a]
+        u = whole[self.series.rows]
+        return u
+
+    def design(self, theta: float) -> np.ndarray:
+        u = self.u(theta)
+        u = u / (u.std() + 1e-12)
+        columns = [np.ones(len(u)), u, *self.beside, *self.present]
+        if not self.curved:
+            return np.column_stack(columns)
+        F = np.column_stack(columns)
+        beta = np.linalg.lstsq(F, self.series.y, rcond=None)[0]
+        index = F[:, 1:] @ beta[1:]
+        index = index / (index.std() + 1e-12)
+        return _splines(index)
+
+    def fit(self, theta: float) -> tuple[float, np.ndarray, np.ndarray]:
+        """The mean square of the residual, the prediction, and the design."""
+        F = self.design(theta)
+        G = F.T @ F
+        G[np.diag_indices_from(G)] *= 1 + 1e-10
+        f = F @ np.linalg.lstsq(G, F.T @ self.series.y, rcond=None)[0]
+        return float(np.mean((self.series.y - f) ** 2)), f, F
+
+    def loss(self, log_theta: float) -> float:
+        return self.fit(float(np.exp(log_theta)))[0]
+
+    def minimum(self) -> tuple[float, float]:
+        """(theta, loss)."""
+        low, high = RANGES[self.tail]
+        grid = np.linspace(np.log(low), np.log(high), GRID)
+        losses = [self.loss(g) for g in grid]
+        k = int(np.argmin(losses))
+        around = grid[max(k - 1, 0)], grid[min(k + 1, GRID - 1)]
+        found = optimize.minimize_scalar(self.loss, bounds=around, method="bounded", options={"xatol": 1e-5})
+        return float(np.exp(found.x)), float(found.fun)
+
+    def interval(self, theta: float) -> tuple[float, float]:
+        """95 %: the score of theta, free of the other parameters, summed over blocks."""
+        h = 1e-3 * theta
+        mid, f, F = self.fit(theta)
+        slope = (self.fit(theta + h)[1] - self.fit(theta - h)[1]) / (2 * h)
+        e = self.series.y - f
+        # The prediction already refits the rest at every theta, so its slope is free of it up to second order.
+        slope = slope - F @ np.linalg.lstsq(F, slope, rcond=None)[0] if not self.curved else slope
+        blocks = np.arange(len(e)) * BLOCKS // len(e)
+        sums = np.bincount(blocks, e * slope)
+        error = np.sqrt((sums**2).sum()) / (slope @ slope + 1e-300)
+        half = float(stats.t.ppf(0.975, BLOCKS - 1) * error)
+        return theta - half, theta + half
+
+
+def _runs(inside: np.ndarray) -> list[tuple[int, int]]:
+    edges = np.diff(np.concatenate([[0.0], inside, [0.0]]))
+    return list(zip(np.flatnonzero(edges > 0).tolist(), np.flatnonzero(edges < 0).tolist(), strict=True))
+
+
+def best_kernel(series: Series, alpha: float) -> KernelFit | None:
+    """The kernel that describes the target in fewer numbers than lags do, or None."""
+    channels = [c for c in range(series.d) if not series.words[c]]
+    if not channels or len(_runs(series.inside)) > 64 or series.n < 500:
+        return None
+    gain, tail, c, theta = max(_rough(series, c, tail) for c in channels for tail in TAILS)
+    u = Profile(series, tail, c, (), False).u(theta)
+    tried = len(channels) * len(TAILS) * GRID
+    p = tried * p_value(series, series.y - series.y.mean(), u - u.mean())
+    if gain <= 0 or p > alpha:
+        return None
+    loss, theta, profile = _best_tail(series, c, (), False)
+    if theta > STEEPEST[profile.tail]:
+        return None
+    lags, bent_lags = _lag_lengths(series, alpha)
+    price = _price(series)
+    if series.n * np.log(loss) + 2 * price < lags:
+        return _refined(series, c, p, alpha)
+    # Through a curved readout the straight fits compare badly; a kernel that bends is compared with lags that do.
+    if lags < np.inf and bent_lags < series.n * np.log(loss) and loss < 0.98:
+        bent = min(Profile(series, t, c, (), True).minimum()[1] for t in TAILS)
+        if series.n * np.log(bent) + 3 * price < bent_lags:
+            return _refined(series, c, p, alpha)
+    return None
+
+
+def _rough(series: Series, c: int, tail: str) -> tuple[float, str, int, float]:
+    """(gain, tail, channel, theta) on a grid, from correlations up to the largest lag alone."""
+    u = transform(series, series.X[:, c] * series.inside)
+    C = all_shifts(series, series.scatter(series.y - series.y.mean()), u.spectrum)[1 : series.T + 1]
+    own = all_shifts(series, u.u, u.spectrum)[: series.T]
+    z = np.arange(1.0, series.T + 1)
+    best = (0.0, tail, c, 1.0)
+    low, high = RANGES[tail]
+    for theta in np.exp(np.linspace(np.log(low), np.log(high), GRID)):
+        rho = np.exp(-theta * z) if tail == "exponential" else z**-theta
+        variance = float(rho @ matmul_toeplitz(own, rho))
+        gain = float(rho @ C) ** 2 / max(variance * series.n, 1e-12)
+        best = max(best, (gain, tail, c, float(theta)))
+    return best
+
+
+def _price(series: Series) -> float:
+    """Of a lag or of a rate, in the units of n log(loss): which one, and how much of it."""
+    return float(np.log(series.n) + 2 * np.log(series.T + 1))
+
+
+def _lag_lengths(series: Series, alpha: float) -> tuple[float, float]:
+    """The shortest description by lags alone: n log(loss) and a price for each; straight, and through a curve."""
+    terms = select_lags(series, series.y, linear_transforms(series), alpha, most=MOST_LAGS)
+    basis = Basis(series.y)
+    straight = bent = np.inf
+    for k, term in enumerate(terms, start=1):
+        ((c, z),) = term.factors
+        basis.add(series.clipped[series.rows - z, c])
+        straight = min(straight, series.n * np.log(np.mean(basis.r**2) + 1e-12) + k * _price(series))
+    if terms:
+        index = series.y - basis.r
+        r = series.y - _spline(index / (index.std() + 1e-12), series.y)
+        bent = series.n * np.log(np.mean(r**2) + 1e-12) + (len(terms) + 1) * _price(series)
+    return float(straight), float(bent)
+
+
+def _splines(index: np.ndarray) -> np.ndarray:
+    knots = np.quantile(index, np.linspace(0.01, 0.99, KNOTS))
+    return np.column_stack([np.ones(len(index)), index, *(np.maximum(index - k, 0.0) ** 2 for k in knots)])
+
+
+def _spline(index: np.ndarray, y: np.ndarray) -> np.ndarray:
+    F = _splines(index)
+    return F @ np.linalg.lstsq(F.T @ F, F.T @ y, rcond=None)[0]
+
+
+def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None:
+    """Tail, rate, curvature and lags beside the kernel, in turn until none changes."""
+    spikes: tuple[int, ...] = ()
+    curved = False
+    while True:
+        loss, theta, profile = _best_tail(series, c, spikes, curved)
+        bent = Profile(series, profile.tail, c, spikes, True)
+        if not curved and loss - bent.fit(theta)[0] > LINK_GAIN:
+            curved = True
+            loss, theta, profile = _best_tail(series, c, spikes, curved)
+        more = _spikes(series, profile, theta, alpha)
+        flat = not more
+        if flat or len(spikes) + len(more) > MOST_SPIKES:
+            break
+        spikes = tuple(sorted({*spikes, *more}))
+    tail = profile.tail
+    if theta > STEEPEST[tail]:
+        return None
+    u = profile.u(theta)
+    column = Column(f"{series.names[c]}{len(spikes) + 1}", u / u.std(), 0.0, float(series.scale[c] * u.std()))
+    interval = profile.interval(theta) if flat else None
+    return KernelFit(
+        tail,
+        theta,
+        interval,
+        c,
+        spikes,
+        curved,
+        p,
+        1 - loss / float(np.var(series.y)),
+        column,
+        profile.fit(theta)[1],
+    )
+
+
+def _best_tail(series: Series, c: int, spikes: Sequence[int], curved: bool) -> tuple[float, float, Profile]:
+    """(loss, theta, profile)."""
+    fits = []
+    for tail in TAILS:
+        profile = Profile(series, tail, c, spikes, curved)
+        theta, loss = profile.minimum()
+        fits.append((loss, theta, profile))
+    return min(fits, key=lambda fit: fit[0])
+
+
+def _spikes(series: Series, profile: Profile, theta: float, alpha: float) -> list[int]:
+    """The strongest lag in what the kernel leaves, given the directions in which the kernel itself could move."""
+    _, f, F = profile.fit(theta)
+    slopes = [profile.u(theta * (1 + s)) for s in (-0.05, 0.05)]
+    r = series.y - f
+    given = [*F.T[1:], *slopes] if not profile.curved else [f - f.mean(), *slopes]
+    given = _independent(given)
+    terms = select_lags(series, r, [linear_transforms(series)[profile.channel]], alpha, given=given, most=1)
+    return [t.factors[0][1] for t in terms if t.factors[0][1] not in profile.spikes]
+
+
+def _independent(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+    basis = Basis(columns[0] if len(columns) else np.zeros(2))
+    kept = []
+    for u in columns:
+        if basis.orthogonal(u) @ u > 1e-8 * (u @ u + 1e-12):
+            basis.add(u)
+            kept.append(u)
+    return kept

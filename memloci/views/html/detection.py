@@ -1,0 +1,115 @@
+"""The page about data: influence against lag, what each class explains, the memories, what is left, the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memloci.core.numbers import decimals, percent
+from memloci.views.figures.detection import classes_figure, influence_figure
+from memloci.views.html.parts import Cell, Code, Figure, Table
+from memloci.views.html.render import render
+from memloci.views.terminal.detection import KIND_TEXT, explained_text, tail_text
+from memloci.views.text.tasks import data_toml
+
+if TYPE_CHECKING:
+    from memloci.detect.found import Found
+
+
+@dataclass(frozen=True)
+class DetectionPage:
+    title: str
+    found: Found
+    tiles: dict[str, Cell]
+    explained: str
+    tail: str | None
+    memories: Table
+    periods: Table | None
+    influence: Figure | None
+    residual: Figure | None
+    classes: Figure | None
+    toml: str | None
+    command: str | None
+
+
+def detection_html(found: Found) -> str:
+    """The whole page, to be opened offline."""
+    return render("detection.html", _page(found))
+
+
+def found_fragment(found: Found) -> str:
+    """The same, for a notebook's cell."""
+    return render("detection_fragment.html", _page(found))
+
+
+def _page(found: Found) -> DetectionPage:
+    lags = found.lags
+    residual = _profile("residual", found.residual, (), "What is left once the memories are taken out.")
+    return DetectionPage(
+        f"Memory in data: {KIND_TEXT[found.kind]}",
+        found,
+        _tiles(found),
+        explained_text(found),
+        None if found.tail.kind == "none" else tail_text(found),
+        _memories(found),
+        _periods(found),
+        _profile(
+            "influence",
+            found.influence,
+            lags,
+            "The target's correlation with each lag; the band holds 95 % of chance.",
+        ),
+        residual,
+        _classes(found),
+        None if found.task_data is None else data_toml(found.task_data),
+        None if found.task_data is None else "memloci plan task.toml",
+    )
+
+
+def _tiles(found: Found) -> dict[str, Cell]:
+    return {
+        "kind": found.kind,
+        "steps": found.steps,
+        "largest lag searched": found.max_lag,
+        "false discovery rate": found.fdr,
+        "share of the reference": found.explained.share,
+        "seconds": round(found.seconds, 1),
+    }
+
+
+def _memories(found: Found) -> Table:
+    heads = ["memory", "of", "effect", "p-value"]
+    rows: list[Sequence[Cell]] = [
+        [
+            Code(m.text),
+            ", ".join(m.channels),
+            float(m.effect),
+            None if m.p_value is None else float(min(m.p_value, 1.0)),
+        ]
+        for m in found.memories
+    ]
+    return Table(heads, rows, [2, 3])
+
+
+def _periods(found: Found) -> Table | None:
+    if not found.periods:
+        return None
+    rows: list[Sequence[Cell]] = [[p.period, percent(p.share), float(p.p_value)] for p in found.periods]
+    return Table(["period", "share of the variance", "p-value"], rows, [0, 1, 2])
+
+
+def _profile(name: str, profile, lags: Sequence[int], caption: str) -> Figure | None:
+    if not profile:
+        return None
+    return Figure(influence_figure(name, profile, lags), f"{name} against lag", caption, broad=True)
+
+
+def _classes(found: Found) -> Figure | None:
+    if not found.candidates:
+        return None
+    svg = classes_figure(found.candidates, found.explained.reference_r2)
+    seconds = decimals(found.seconds, 1)
+    return Figure(
+        svg, "What each class explains", f"In brackets, the number of memories. {seconds} s in all."
+    )

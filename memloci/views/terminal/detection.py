@@ -1,0 +1,67 @@
+"""What was found in data, for the terminal."""
+
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from memloci.core.numbers import decimals, number, percent
+from memloci.detect.found import Found
+from memloci.views.terminal.tasks import plain_table
+from memloci.views.text.tasks import data_toml
+
+KIND_TEXT = {
+    "none": "no memory was found",
+    "fixed": "fixed lags",
+    "adaptive": "lags that depend on the input",
+    "essential": "a kernel over the past",
+    "matched": "a match by key",
+    "mixed": "memories of several kinds",
+    "outside": "outside the classes that have a name here",
+}
+
+
+def found_view(name: str, found: Found) -> Any:
+    target = "the next value" if found.target == "next" else found.target
+    title = f"{name}: {found.kind} ({KIND_TEXT[found.kind]}); {found.steps:,} steps, target {target}"
+    parts: list[Any] = [Text(title, style="bold")]
+    if found.memories:
+        table = plain_table()
+        for heading in ("memory", "of", "effect", "p-value"):
+            table.add_column(heading, justify="left" if heading in ("memory", "of") else "right")
+        for m in found.memories:
+            p = "-" if m.p_value is None else number(min(m.p_value, 1.0)) if m.p_value > 1e-300 else "0"
+            table.add_row(m.text, ", ".join(m.channels), number(m.effect), p)
+        parts.append(table)
+    parts.append(Text(explained_text(found)))
+    if found.tail.kind != "none":
+        parts.append(Text(tail_text(found)))
+    if found.periods:
+        told = ", ".join(f"{p.period:,} ({percent(p.share)})" for p in found.periods)
+        parts.append(Text(f"Periods, apart from lags: {told}."))
+    parts += [Text(note) for note in found.notes]
+    if found.task_data is not None:
+        parts += [Text("\nThe task", style="bold"), Text(data_toml(found.task_data))]
+    last = f"False discoveries: at most {percent(found.fdr)} of such runs. {decimals(found.seconds, 1)} s."
+    return Group(*parts, Text(f"\nLearnt from data; nothing here is proved. {last}"))
+
+
+def explained_text(found: Found) -> str:
+    """A sentence about the held-out steps."""
+    e = found.explained
+    text = f"Explained on held-out steps: {percent(max(e.r2, 0.0))} of the variance"
+    if e.reference_r2 is not None:
+        text += f"; the reference (gradient-boosted trees) {percent(max(e.reference_r2, 0.0))}"
+    if e.share is not None and e.interval is not None:
+        low, high = e.interval
+        text += f"; share {decimals(e.share, 3)}, 95 % interval {decimals(low, 3)} to {decimals(high, 3)}"
+    return text + "."
+
+
+def tail_text(found: Found) -> str:
+    tail = found.tail
+    assert tail.rate is not None
+    text = f"Tail: {tail.kind}, rate {number(tail.rate, 4)}"
+    if tail.interval is not None:
+        text += f", 95 % interval {number(tail.interval[0], 4)} to {number(tail.interval[1], 4)}"
+    return text + "."
