@@ -19,6 +19,7 @@ Proved: the ball, for any finite coefficients and any target of targets.py. Tune
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from flint import arb, ctx
 
@@ -207,8 +208,14 @@ class _Tail:
         return _tail_sum(self.rpe, self.a, self.beta, self.target, n)
 
     def value(self, z: int) -> arb:
-        heads = zip(self.a, self.beta, strict=True)
-        return sum((a_h * self.rpe.kernel_arb(b_h, z) for a_h, b_h in heads), -self.target.value(z))
+        x = self.x(z)
+        heads = zip(self._scaled, self.beta, strict=True)
+        return sum((A * (-b_h * x).exp() for A, b_h in heads), -self.target.value(z))
+
+    @cached_property
+    def _scaled(self) -> list[arb]:
+        """a_h over its normaliser, which for log heads is a zeta function: it is computed once."""
+        return [a_h * self.rpe.scale_arb(b_h) for a_h, b_h in zip(self.a, self.beta, strict=True)]
 
 
 def _sign_cells(tail: _Tail, n: int, enough: arb) -> arb | None:
@@ -241,6 +248,12 @@ def _abs_sum_over(tail: _Tail, lo: int, hi: int, cell: Cell) -> arb | None:
         c_0, *others = cell.local(tail.x(lo + 1), tail.x(hi))
         if abs(c_0) > sum((abs(c) for c in others), cell.error):
             total += abs(tail.sum_between(lo, hi))
+            continue
+        if abs(c_0.mid()) <= c_0.rad() + cell.error:
+            # r is smaller than what the precision leaves of it, here and in either half: a bound serves, and what it
+            # is too large by asks for more bits.
+            most = sum((abs(c) for c in others), abs(c_0) + cell.error)
+            total += arb(0).union((hi - lo) * most.upper())
             continue
         halvings += 1
         if halvings > MAX_HALVINGS:
