@@ -16,5 +16,6 @@ COMMANDS = (
     "runs",
     "rates",
     "study",
+    "export",
     "doctor",
 )
