@@ -2,11 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+TORCH := .venv/.torch
 
-.PHONY: help demo test test-all lint format bench verdicts constraints clean
+.PHONY: help demo test test-torch test-all lint format bench verdicts constraints clean
 help:
 	@echo "make demo      see what memloci does; writes pages and figures to out/demo"
 	@echo "make test      the tests of every change, minutes"
+	@echo "make test-torch  the tests that need PyTorch, TransformerLens and onnxruntime; installs them"
 	@echo "make test-all  the slow tests too"
 	@echo "make lint      style, types, the direction of imports, formats of numbers, dangling references"
 	@echo "make verdicts  all claims, a quarter of an hour; writes out/study and the table in README.md"
@@ -26,6 +28,14 @@ demo: $(READY)
 # One worker takes a whole file: its fixtures and compiled programs serve all its tests.
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# pip, not uv: it finds builds of torch without GPUs where they are offered.
+$(TORCH): $(READY) constraints-torch.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c constraints-torch.txt -e '.[dev,torch]'
+	touch $@
+
+test-torch: $(TORCH)
+	$(BIN)/python -m pytest -n 2 tests/exchange
 
 test-all: $(READY)
 	MEMLOCI_TEST_ALL=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m ""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from memloci.certify.certificate import Certificate as Certificate
     from memloci.certify.certify import certify as certify
     from memloci.core.errors import BadInput as BadInput
+    from memloci.exchange.layout import from_torch as from_torch
     from memloci.model.architecture import Architecture as Architecture
     from memloci.model.store import load as load
     from memloci.model.store import save as save
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from memloci.pipeline import Built as Built
     from memloci.pipeline import compile as compile
     from memloci.pipeline import detect as detect
+    from memloci.pipeline import export as export
     from memloci.pipeline import train as train
     from memloci.pipeline import train_together as train_together
     from memloci.pipeline import verify as verify
@@ -64,6 +66,8 @@ _HOME = {
     "certify": "memloci.certify.certify",
     "compile": "memloci.pipeline",
     "detect": "memloci.pipeline",
+    "export": "memloci.pipeline",
+    "from_torch": "memloci.exchange.layout",
     "load": "memloci.model.store",
     "load_task": "memloci.tasks.load",
     "measure": "memloci.observe.sup_error",

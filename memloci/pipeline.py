@@ -27,6 +27,7 @@ from memloci.tasks.task import Task
 
 if TYPE_CHECKING:  # a compilation needs none of these
     from memloci.detect.found import Found
+    from memloci.exchange.formats import Export
     from memloci.study.claim import Finding
     from memloci.sweeps.runs import Runs
     from memloci.tradeoffs.rates import Rates
@@ -240,6 +241,13 @@ def _training_page(fits: "Sequence[Fit]") -> bytes:
     return training_html(portrait(fits)).encode()
 
 
+def export(source: Any, to: str, out: str | Path) -> "Export":
+    """A model for another runtime (exchange/formats.py), checked as it is written."""
+    from memloci.exchange.formats import export
+
+    return export(source, to, out)
+
+
 def write_sweep(name: str, runs: "Runs", page: Path) -> None:
     """The page about the runs of a sweep and, where they left a model, one about the best of them."""
     from memloci.sweeps.fits import best_fits
@@ -321,6 +329,7 @@ __all__ = [
     "compile",
     "detect",
     "disagreement",
+    "export",
     "measure",
     "plan",
     "report",

@@ -17,5 +17,6 @@ COMMANDS = (
     "rates",
     "study",
     "detect",
+    "export",
     "doctor",
 )

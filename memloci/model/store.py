@@ -98,9 +98,9 @@ def weights_bytes(model: Transformer) -> bytes:
 
 def from_weights(architecture: Architecture, channels: int, outputs: int, data: bytes) -> Transformer:
     """The model that `weights_bytes` wrote; whatever is wrong with the bytes raises `BadInput`."""
-    skeleton = _skeleton(architecture, channels, outputs)
+    skeleton = skeleton_of(architecture, channels, outputs)
     tensors, _ = _parse_tensors(data, dict(named_leaves(skeleton)))
-    return _filled(skeleton, tensors)
+    return filled(skeleton, tensors)
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[Transformer, Task | None]:
@@ -146,7 +146,7 @@ def _read(directory: Path) -> tuple[Stored, bool]:
     try:
         record = _parse_record(read_bytes(directory / RECORD, MAX_RECORD))
         architecture = _architecture(record["architecture"])
-        skeleton = _skeleton(architecture, record["channels"], record["outputs"])
+        skeleton = skeleton_of(architecture, record["channels"], record["outputs"])
     except BadInput as error:
         raise error.within(RECORD) from None
     try:
@@ -157,11 +157,11 @@ def _read(directory: Path) -> tuple[Stored, bool]:
     if marked and weights_id != record["id"]:
         raise BadInput(f"{WEIGHTS} and {RECORD} are from different models; save again")
     in_order = {name: tensors[name] for name, _ in named_leaves(skeleton)}
-    stored = Stored(_filled(skeleton, tensors), record.get("task"), record.get("extra") or {})
+    stored = Stored(filled(skeleton, tensors), record.get("task"), record.get("extra") or {})
     return stored, not marked or record["id"] == _checksum(record, in_order)
 
 
-def _filled(skeleton: Any, tensors: dict[str, np.ndarray]) -> Transformer:
+def filled(skeleton: Any, tensors: dict[str, np.ndarray]) -> Transformer:
     leaves = [jnp.asarray(tensors[name]) for name, _ in named_leaves(skeleton)]
     model = jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
     model.check()
@@ -205,7 +205,7 @@ def _architecture(fields: Any) -> Architecture:
         raise error.within("architecture") from None
 
 
-def _skeleton(architecture: Architecture, channels: Any, outputs: Any) -> Any:
+def skeleton_of(architecture: Architecture, channels: Any, outputs: Any) -> Any:
     """The model's shapes, with nothing allocated."""
     require_precision(architecture.precision)
     return eqx.filter_eval_shape(

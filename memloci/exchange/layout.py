@@ -1,0 +1,188 @@
+"""Our arrays under PyTorch's names, and back.
+
+    layers.0.attention.heads.score.W_Q  <->  blocks.0.attn.W_Q          (the same numbers, the same shape)
+
+`config.json` holds the architecture, the sizes and the task; with it the shapes of all tensors are known before a file
+is read. Whatever is missing, left over, misshapen or not a number is refused. Nothing from a file is executed.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memloci import __version__
+from memloci.core.errors import BadInput
+from memloci.core.files import parse_json, read_bytes, reading
+from memloci.core.specs import shorten
+from memloci.core.tensors import Arrays, pack, unpack
+from memloci.model.architecture import Architecture
+from memloci.model.store import MAX_RECORD, filled, named_leaves, skeleton_of
+from memloci.model.transformer import Transformer
+from memloci.tasks.load import task_from_dict
+from memloci.tasks.task import Task
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+FORMAT = "memloci-torch"
+VERSION = 1
+RUNS_IN = ("float32", "float64")  # float16 is summed in other precisions by other runtimes
+KEYS = ("format", "version", "memloci", "architecture", "channels", "outputs", "task")
+
+RENAMED = (
+    (r"^W_E$", "embed.W"),
+    (r"^b_E$", "embed.b"),
+    (r"^W_U$", "unembed.W"),
+    (r"^b_U$", "unembed.b"),
+    (r"^positions\.", "embed."),
+    (r"^before_readout\.", "ln_final."),
+    (r"^layers\.(\d+)\.attention\.heads\.(?:score\.|encoding\.)?", r"blocks.\1.attn."),
+    (r"^layers\.(\d+)\.(?:before|after)_attention\.", r"blocks.\1.ln1."),
+    (r"^layers\.(\d+)\.(?:before|after)_ffn\.", r"blocks.\1.ln2."),
+    (r"^layers\.(\d+)\.ffn\.", r"blocks.\1.mlp."),
+)
+
+
+class Imported(NamedTuple):
+    model: Transformer
+    task: Task | None
+
+
+def torch_name(name: str) -> str:
+    """The name of one of our arrays in a state dictionary."""
+    for ours, theirs in RENAMED:
+        renamed, count = re.subn(ours, theirs, name)
+        if count:
+            return renamed
+    raise AssertionError(f"{name} has no name in PyTorch")
+
+
+def state(model: Transformer) -> Arrays:
+    """Every array of a model, under PyTorch's names."""
+    return {torch_name(name): np.asarray(leaf) for name, leaf in named_leaves(model)}
+
+
+def config(model: Transformer, task: Task | None) -> dict[str, Any]:
+    """What `config.json` says."""
+    precision = model.architecture.precision
+    if precision not in RUNS_IN:
+        raise BadInput(
+            f"the model is {precision}; models are exported in {' or '.join(RUNS_IN)}: model.astype('float32')"
+        )
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "memloci": __version__,
+        "architecture": model.architecture.to_dict(),
+        "channels": model.channels,
+        "outputs": model.outputs,
+        "task": None if task is None else task.to_dict(),
+    }
+
+
+def files(model: Transformer, task: Task | None) -> dict[str, bytes]:
+    """`model.safetensors` and `config.json`; the same model gives the same bytes."""
+    model.check()
+    return {WEIGHTS: pack(state(model)), CONFIG: json_bytes(config(model, task))}
+
+
+def json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+# -- back -------------------------------------------------------------------------------------------------
+
+
+def from_torch(source: Any) -> Transformer:
+    """The model of a PyTorch module of ours, or of an exported folder; `ml.certify` and `ml.measure` take it."""
+    return imported(source).model
+
+
+def imported(source: Any) -> Imported:
+    """The model and its task."""
+    if isinstance(source, str | Path):
+        folder = Path(source)
+        try:
+            with reading(folder):
+                return _from_folder(folder)
+        except BadInput as error:
+            raise error.within(str(source)) from None
+    settings, own = getattr(source, "config", None), getattr(source, "state_dict", None)
+    if not isinstance(settings, Mapping) or not callable(own):
+        raise BadInput(
+            f"expected a folder of `memloci export --to torch` or a module of its modeling.py, found {shorten(source)}"
+        )
+    tensors = {name: _numbers(name, tensor) for name, tensor in dict(own()).items()}  # pyright: ignore[reportCallIssue, reportArgumentType]
+    return _from_parts(dict(settings), tensors)
+
+
+def _numbers(name: str, tensor: Any) -> np.ndarray:
+    try:
+        return np.asarray(tensor.detach().cpu().numpy())
+    except (
+        Exception
+    ) as error:  # sparse, quantised, bfloat16 and meta tensors each raise an error of their own
+        raise BadInput(f"tensor {name} cannot be read as numbers: {shorten(str(error))}") from None
+
+
+def _from_folder(folder: Path) -> Imported:
+    try:
+        settings = parse_json(read_bytes(folder / CONFIG, MAX_RECORD))
+        expected = _expected(settings)
+    except BadInput as error:
+        raise error.within(CONFIG) from None
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in expected.values())
+    try:
+        tensors, _ = unpack(read_bytes(folder / WEIGHTS, size + 2**16 + 512 * len(expected)))
+        return _from_parts(settings, tensors)
+    except BadInput as error:
+        raise error.within(WEIGHTS) from None
+
+
+def _expected(settings: Any) -> dict[str, Any]:
+    """Name and shape of every tensor."""
+    if not isinstance(settings, Mapping) or settings.get("format") != FORMAT:
+        raise BadInput(f"not the config of an exported model: 'format' must be {FORMAT!r}")
+    if settings.get("version") != VERSION:
+        raise BadInput(
+            f"version {shorten(settings.get('version'))} is not known, this memloci reads {VERSION}"
+        )
+    if missing := [key for key in KEYS if key not in settings]:
+        raise BadInput(f"{missing[0]} is missing")
+    if not isinstance(settings["architecture"], Mapping):
+        raise BadInput(f"architecture must be an object, found {shorten(settings['architecture'])}")
+    try:
+        architecture = Architecture(**settings["architecture"])
+    except (BadInput, TypeError) as error:
+        raise BadInput(str(error)).within("architecture") from None
+    skeleton = skeleton_of(architecture, settings["channels"], settings["outputs"])
+    return {torch_name(name): leaf for name, leaf in named_leaves(skeleton)}
+
+
+def _from_parts(settings: Mapping[str, Any], tensors: Arrays) -> Imported:
+    expected = _expected(settings)
+    if missing := sorted(expected.keys() - tensors.keys()):
+        raise BadInput(f"tensor {missing[0]} is missing")
+    if unknown := sorted(tensors.keys() - expected.keys()):
+        raise BadInput(f"tensor {shorten(unknown[0])} does not belong to this architecture")
+    checked = {name: _checked(name, tensors[name], leaf) for name, leaf in expected.items()}
+    architecture = Architecture(**settings["architecture"])
+    skeleton = skeleton_of(architecture, settings["channels"], settings["outputs"])
+    model = filled(skeleton, {name: checked[torch_name(name)] for name, _ in named_leaves(skeleton)})
+    return Imported(model, None if settings["task"] is None else task_from_dict(settings["task"]))
+
+
+def _checked(name: str, tensor: np.ndarray, leaf: Any) -> np.ndarray:
+    if tensor.shape != leaf.shape:
+        raise BadInput(f"tensor {name} must have shape {leaf.shape}, found {tensor.shape}")
+    if tensor.dtype == np.int64 and leaf.dtype == np.uint32:  # PyTorch counts turns in 64 bits
+        if ((tensor < 0) | (tensor >= 2**32)).any():
+            raise BadInput(f"tensor {name} must hold whole numbers from 0 to 2^32 - 1")
+        return tensor.astype(np.uint32)
+    if tensor.dtype != leaf.dtype:
+        raise BadInput(f"tensor {name} must be {leaf.dtype}, found {tensor.dtype}")
+    if not np.isfinite(tensor).all():
+        raise BadInput(f"tensor {name} holds NaN or infinity")
+    return tensor

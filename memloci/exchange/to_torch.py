@@ -1,0 +1,31 @@
+"""PyTorch: a folder with `model.safetensors`, `config.json` and `modeling.py`, which imports torch and nothing of ours."""
+
+from pathlib import Path
+
+import numpy as np
+
+from memloci.exchange import layout
+from memloci.exchange.agreement import Run
+from memloci.exchange.subject import Subject
+
+MODELING = "modeling.py"
+
+
+def files(subject: Subject) -> dict[str, bytes]:
+    source = Path(__file__).with_name(MODELING).read_bytes()
+    return layout.files(subject.model, subject.task) | {MODELING: source}
+
+
+def runner(folder: Path) -> Run:
+    """What the files of a folder compute. The code is ours, which is what was written; none of the folder's is executed."""
+    import torch
+
+    from memloci.exchange import modeling
+
+    model = modeling.load(folder)
+
+    def run(x: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return model(torch.from_numpy(x)).numpy()
+
+    return run
