@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from memloci.tasks.load import load_task as load_task
     from memloci.tasks.memories.kernel import Kernel as Kernel
     from memloci.tasks.memories.lag import Lag as Lag
+    from memloci.tasks.memories.match import Match as Match
     from memloci.tasks.memories.pointer import Pointer as Pointer
     from memloci.tasks.short import Adaptive as Adaptive
     from memloci.tasks.short import Essential as Essential
     from memloci.tasks.short import Fixed as Fixed
+    from memloci.tasks.short import Matched as Matched
     from memloci.tasks.task import Task as Task
     from memloci.train.spec import Run as Run
     from memloci.train.spec import Training as Training
@@ -59,6 +61,8 @@ _HOME = {
     "GALLERY": "memloci.tasks.gallery",
     "Kernel": "memloci.tasks.memories.kernel",
     "Lag": "memloci.tasks.memories.lag",
+    "Match": "memloci.tasks.memories.match",
+    "Matched": "memloci.tasks.short",
     "Pointer": "memloci.tasks.memories.pointer",
     "Task": "memloci.tasks.task",
     "Runs": "memloci.sweeps.runs",

@@ -4,12 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from memloci.tasks.short import Adaptive, Essential, Fixed
+from memloci.tasks.short import Adaptive, Essential, Fixed, Matched
 from memloci.tasks.task import Task
 
 SIGN: dict[str, Any] = {"name": "b", "values": [-1, 1]}
 BIT: dict[str, Any] = {"name": "b", "values": [0, 1]}
 PAYLOAD: dict[str, Any] = {"name": "v", "range": [-1, 1]}
+
+
+VALUES = tuple(f"v_{letter}" for letter in "abcdefghijklmnop")  # sixteen real channels
+
+
+def _keyed(keys: int, *more: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": "k", "values": list(range(keys))}, *more, PAYLOAD]
 
 
 def _pointer(*values: int) -> list[dict[str, Any]]:
@@ -135,4 +142,72 @@ GALLERY: dict[str, Entry] = {
         kernels=["z ** -2", "exp(-0.3 * z)"],
         readout="x1 * x2 + 0.5 * x1",
     ),
+    # Tokens found by their content.
+    "mqar": _task(
+        Matched,
+        "associative recall (MQAR): 16 numbers last stored under one of 64 keys",
+        channels=[
+            {"name": "k", "values": list(range(64))},
+            *({"name": name, "range": [-1, 1]} for name in VALUES),
+        ],
+        matches=["k1 == k0"],
+        readout=[f"{name}1" for name in VALUES],
+    ),
+    "induction": _task(
+        Matched,
+        "induction: the symbol of 256 that followed the last occurrence of this one",
+        channels=[{"name": "w", "values": list(range(256))}],
+        matches=["w1 == w0"],
+        offset=1,
+        readout="w1",
+    ),
+    "needle": _task(
+        Matched,
+        "a needle in a haystack: the payload of the latest marked token",
+        channels=[{"name": "m", "values": [0, 1]}, PAYLOAD],
+        matches=["m1 == 1"],
+        readout="v1",
+    ),
+    "two-hop": _task(
+        Matched,
+        "two hops: this key's entry names another key, whose payload is recalled",
+        channels=_keyed(16, {"name": "a", "values": list(range(16))}),
+        matches=["k1 == k0", "k2 == a1"],
+        readout="v2",
+    ),
+    "selective-copy": _task(
+        Matched,
+        "selective copying by rank: the payload of the marked token with this rank",
+        channels=[{"name": "m", "values": [0, 1]}, {"name": "i", "values": list(range(1, 9))}, PAYLOAD],
+        matches=["m1 == 1 and i1 == i0"],
+        readout="v1",
+    ),
+    "most-frequent": _task(
+        Matched,
+        "the mean sign under this key so far: its sign is the most frequent one",
+        channels=[{"name": "k", "values": [0, 1, 2, 3]}, SIGN],
+        matches=["k1 == k0"],
+        which="mean",
+        readout="b1",
+    ),
+    "what-came-next": _task(
+        Matched,
+        "the last time this event happened, the payload that came next",
+        channels=[{"name": "e", "values": list(range(8))}, PAYLOAD],
+        matches=["e1 == e0"],
+        offset=1,
+        readout="v1",
+    ),
+}
+
+# What users ask for that no memory here expresses: name -> the reason.
+OUTSIDE: dict[str, str] = {
+    "counting": "how many tokens match depends on all of them at once, and grows without a bound; a memory recalls one token, "
+    'or a mean. A count within a horizon is a kernel: { kernel = "1", horizon = 100 }',
+    "sorting": "the rank of a token among all others compares every pair of tokens; a memory compares the past with the present "
+    "only. The largest of a few memories is a readout: max(x1, x2)",
+    "parity-of-everything": "the parity of all tokens changes with each one of them, so that no few memories determine it; it is the "
+    "standard task that needs a state which is updated at every step. The parity of a few lags is the gallery task parity",
+    "ordered-copying": "the j-th marked token is found by counting marks, and a match does not count; where tokens carry their rank, "
+    "the gallery task selective-copy does it",
 }

@@ -7,7 +7,7 @@ from typing import Any
 from memloci.core.errors import BadInput
 from memloci.core.files import read_bytes
 from memloci.core.specs import shorten
-from memloci.tasks.gallery import GALLERY
+from memloci.tasks.gallery import GALLERY, OUTSIDE
 from memloci.tasks.short import SHORT
 from memloci.tasks.task import Task
 
@@ -19,6 +19,8 @@ def load_task(source: str | Path) -> Task:
     if str(source) in GALLERY:
         return GALLERY[str(source)]()
     path = Path(source)
+    if str(source) in OUTSIDE and not path.exists():
+        raise BadInput(f"{source} is not a task of sparse memory: {OUTSIDE[str(source)]}")
     try:
         if path.is_dir():
             raise BadInput(f"{source} is a directory; a task file is TOML")

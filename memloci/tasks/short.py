@@ -1,8 +1,9 @@
-"""Short ways to write common tasks: the kinds of the paper, whose memories are all alike.
+"""Short ways to write common tasks: the kinds of the paper, and matches, whose memories are all alike.
 
     Fixed(lags=[3, 17], ...)            = Task(memories=[Lag(3), Lag(17)], ...)
     Adaptive(lags=["a0", 5], ...)       = Task(memories=[Pointer("a0"), Lag(5)], ...)
     Essential(kernels=["z ** -2"], ...) = Task(memories=[Kernel("z ** -2")], ...)
+    Matched(matches=["k1 == k0"], ...)  = Task(memories=[Match("k1 == k0")], ...)
 
 A task file says `kind = "fixed"` and has the key of that kind in place of `memories`. To add a short form, write its
 function and list it in SHORT.
@@ -18,6 +19,7 @@ from memloci.tasks.channel import as_tuple
 from memloci.tasks.memories.base import Memory
 from memloci.tasks.memories.kernel import Kernel
 from memloci.tasks.memories.lag import Lag
+from memloci.tasks.memories.match import Match
 from memloci.tasks.memories.pointer import Pointer
 from memloci.tasks.task import Task, at_most, plain
 
@@ -52,8 +54,30 @@ def Essential(**fields: Any) -> Task:
     return _task(fields, "kernels", memories)
 
 
-SHORT: dict[str, Callable[..., Task]] = {"fixed": Fixed, "adaptive": Adaptive, "essential": Essential}
-KEYS = {"fixed": ("lags",), "adaptive": ("lags",), "essential": ("kernels", "majorants")}
+def Matched(**fields: Any) -> Task:
+    """Tokens found by content: `ml.Matched(channels=[...], matches=["k1 == k0"], offset=1, readout="v1")`.
+
+    `offset` and `which` are those of every match.
+    """
+    _check_keys(fields, "matched")
+    shared = {key: fields[key] for key in ("offset", "which") if fields.get(key) is not None}
+    Match("x1 == x0", **shared)  # a wrong offset is said once, not of every match
+    memories = _made("matches", lambda match: Match(match, **shared), _listed(fields, "matches"))
+    return _task(fields, "matches", memories)
+
+
+SHORT: dict[str, Callable[..., Task]] = {
+    "fixed": Fixed,
+    "adaptive": Adaptive,
+    "essential": Essential,
+    "matched": Matched,
+}
+KEYS = {
+    "fixed": ("lags",),
+    "adaptive": ("lags",),
+    "essential": ("kernels", "majorants"),
+    "matched": ("matches", "offset", "which"),
+}
 LISTED = ("memories",)  # where there is no short form
 
 
@@ -110,7 +134,7 @@ def kind_of(task: Task) -> str:
         return "fixed"
     if kinds <= {Lag, Pointer}:
         return "adaptive"
-    return "essential" if kinds == {Kernel} else "mixed"
+    return "essential" if kinds == {Kernel} else "matched" if kinds == {Match} else "mixed"
 
 
 def shortened(task: Task, fields: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +142,14 @@ def shortened(task: Task, fields: dict[str, Any]) -> dict[str, Any]:
     kind = kind_of(task)
     (key, *_) = KEYS.get(kind, LISTED)
     tables = [plain(memory, f"{key}[{k}]") for k, memory in enumerate(task.memories)]
+    shared = [
+        {name: value for name, value in table.items() if name in KEYS.get(kind, ())} for table in tables
+    ]
+    if shared and all(
+        each == shared[0] for each in shared
+    ):  # what all memories have in common is written once
+        fields = {**fields, **shared[0]}
+        tables = [{name: value for name, value in table.items() if name not in shared[0]} for table in tables]
     if kind not in KEYS or any(len(table) > 1 for table in tables):
         return {**fields, "memories": tables}
     return {"kind": kind, **fields, key: [value for table in tables for value in table.values()]}

@@ -101,6 +101,12 @@ def recall(task, X, t):
             tokens.append(_sum(memory, X, t))
             blank.append(False)
             continue
+        if hasattr(memory, "match"):
+            found = _matches(task, memory, X, t, tokens, blank)
+            pick = {"latest": found[-1:], "earliest": found[:1], "mean": found}[memory.which]
+            tokens.append(np.mean(pick, axis=0) if found else np.zeros(X.shape[1]))
+            blank.append(not found)
+            continue
         source = memory.lag
         reads = _memories_read(source)
         symbols = [_symbols(task, token) for token in tokens]
@@ -112,6 +118,18 @@ def recall(task, X, t):
         tokens.append(_token(X, s))
         blank.append(s < 0)
     return tokens[1:]
+
+
+def _matches(task, memory, X, t, tokens, blank):
+    """The tokens `offset` steps after those that the match holds for, all of them strictly past, in the order of time."""
+    own = len(tokens)
+    if any(blank[j] for j in _memories_read(memory.match) - {own}):
+        return []
+    symbols, found = [_symbols(task, token) for token in tokens], []
+    for s in range(t - memory.offset):
+        if value(memory.match, _named(task, [*symbols, _symbols(task, X[s])])):
+            found.append(X[s + memory.offset])
+    return found
 
 
 def _memories_read(source):

@@ -7,9 +7,10 @@ from memloci.core.specs import shorten
 from memloci.tasks.memories.base import Memory
 from memloci.tasks.memories.kernel import Kernel
 from memloci.tasks.memories.lag import Lag
+from memloci.tasks.memories.match import Match
 from memloci.tasks.memories.pointer import Pointer
 
-MEMORIES: list[type[Memory]] = [Lag, Pointer, Kernel]
+MEMORIES: list[type[Memory]] = [Lag, Pointer, Kernel, Match]
 
 
 def memory_from(value: Any) -> Memory:

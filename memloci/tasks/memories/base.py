@@ -11,11 +11,13 @@ To add a kind of memory, write its file here and list its class in `__init__.py`
 """
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from memloci.core.errors import BadInput
 from memloci.core.specs import Spec
 from memloci.language.domain import Domain
 from memloci.language.formula import Formula
@@ -75,6 +77,11 @@ class Recall(ABC):
         return False
 
     @property
+    def token(self) -> bool:
+        """It is one token of the past, or blank: its symbols are symbols, so that later memories may read them."""
+        return False
+
+    @property
     def formulas(self) -> tuple[Formula, ...]:
         """The formulas of a kernel, whose constants certificates list."""
         return ()
@@ -131,3 +138,16 @@ class Memory(Spec, ABC):
     @abstractmethod
     def prepare(self, scope: Scope) -> Recall:
         """The memory in its task, or a refusal."""
+
+
+def refuse_later(source: Any, scope: Scope, first: int, what: str) -> None:
+    """A clearer refusal than "unknown name" for a lag or match that reads memory `first` or a later one."""
+    if not isinstance(source, str) or len(source) > 4_000:
+        return
+    names = {channel.name for channel in scope.channels}
+    for name, number in re.findall(r"\b([A-Za-z_]\w*?)(\d{1,4})\b", source):
+        if name in names and first <= int(number) <= scope.count:
+            raise BadInput(
+                f"{name}{number} is memory {number}, which is not recalled before the {what} of memory {scope.index}; "
+                f"a {what} may read {name}0 to {name}{first - 1}"
+            )

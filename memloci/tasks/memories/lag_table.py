@@ -57,6 +57,10 @@ class LagTable(Recall):
         return not self.reads
 
     @property
+    def token(self) -> bool:
+        return True
+
+    @property
     def text(self) -> str:
         return f"lag {self.formula or format(self.bound, ',')}"
 

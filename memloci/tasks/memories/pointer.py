@@ -6,7 +6,6 @@ A memory before the start is blank, and so is one whose lag depends on a blank m
 tabulated over the symbols that it reads (lag_table.py), so these channels are finite, or intervals with margins.
 """
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,7 @@ from pydantic import BeforeValidator
 from memloci.core.errors import BadInput
 from memloci.core.specs import shorten
 from memloci.language.formula import make_formula
-from memloci.tasks.memories.base import Memory, Scope
+from memloci.tasks.memories.base import Memory, Scope, refuse_later
 from memloci.tasks.memories.lag_table import LagTable, make_lag_table
 from memloci.tasks.names import memory_of
 
@@ -42,25 +41,12 @@ class Pointer(Memory):
 
     def prepare(self, scope: Scope) -> LagTable:
         earlier = scope.earlier
-        _refuse_later(self.lag, scope)
+        refuse_later(self.lag, scope, scope.index, "lag")
         formula = make_formula(self.lag, earlier)
         for name in formula.variables:
-            if (j := memory_of(name)) and not isinstance(scope.before[j - 1], LagTable):
+            if (j := memory_of(name)) and not scope.before[j - 1].token:
                 raise BadInput(
                     f"{formula} reads {name}, but memory {j} is no token: {scope.before[j - 1].text} takes every value in "
-                    "a range, and a whole-number lag must jump there; a lag may read the present and memories at lags"
+                    "a range, and a whole-number lag must jump there; a lag may read the present and memories that are tokens"
                 )
         return make_lag_table(formula, earlier, scope.room)
-
-
-def _refuse_later(source: Any, scope: Scope) -> None:
-    """A clearer refusal than "unknown name" for a lag that reads its own or a later memory."""
-    if not isinstance(source, str) or len(source) > 4_000:
-        return
-    names = {channel.name for channel in scope.channels}
-    for name, number in re.findall(r"\b([A-Za-z_]\w*?)(\d{1,4})\b", source):
-        if name in names and scope.index <= int(number) <= scope.count:
-            raise BadInput(
-                f"{name}{number} is memory {number}, which is not recalled before the lag of memory {scope.index}; "
-                f"a lag may read {name}0 to {name}{scope.index - 1}"
-            )

@@ -12,7 +12,7 @@ from rich.text import Text
 from memloci.core.errors import BadInput
 from memloci.core.intervals import Interval
 from memloci.core.numbers import literal, lower_number, number, upper_number
-from memloci.tasks.gallery import Entry
+from memloci.tasks.gallery import OUTSIDE, Entry
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.task import Task
 
@@ -62,9 +62,13 @@ def gallery_table(gallery: Mapping[str, Entry]) -> Any:
         K = "-" if row["stationary"] else str(row["K"])
         lag = "all" if None in row["lag_bounds"] else str(max(row["lag_bounds"], default=0))
         table.add_row(f"[bold]{row['name']}[/bold]", row["kind"], str(row["M"]), K, lag, row["description"])
-    return Group(
-        table, Text("memloci tasks NAME shows one; --sample 10 draws an example; --toml starts a file.")
-    )
+    outside = plain_table("Outside: what no memory here expresses")
+    outside.add_column("name", no_wrap=True)
+    outside.add_column("why")
+    for name, reason in OUTSIDE.items():
+        outside.add_row(Text(name, style="bold"), Text(reason))
+    told = Text("memloci tasks NAME shows one; --sample 10 draws an example; --toml starts a file.")
+    return Group(table, outside, told)
 
 
 def task_details(task: Task) -> dict[str, Any]:
