@@ -114,7 +114,8 @@ def imported(source: Any) -> Imported:
         raise BadInput(
             f"expected a folder of `memloci export --to torch` or a module of its modeling.py, found {shorten(source)}"
         )
-    tensors = {name: _numbers(name, tensor) for name, tensor in dict(own()).items()}  # pyright: ignore[reportCallIssue, reportArgumentType]
+    state: Any = own()
+    tensors = {str(name): _numbers(str(name), tensor) for name, tensor in state.items()}
     return _from_parts(dict(settings), tensors)
 
 
