@@ -192,9 +192,9 @@ class MatchesAmong:
         asking = left
         for own in order:
             left = left & ~serves(own, True)
-        if (
-            precision.u and asking.any() and (left == asking).all()
-        ):  # too few bits: nothing that follows is of use
+        finds = asking & (X.cases.lag == FOUND).any(axis=1)
+        # Too few bits, so that nothing which follows is of use. Of several matches, some may ask after a blank one.
+        if precision.u and len(order) == 1 and finds.any() and left[finds].all():
             precision.lose()
         nothing = np.flatnonzero(X.cases.t_max == 0)
         rows.append(nothing)
