@@ -17,6 +17,7 @@ from memloci.certify.rounding import Format, gamma, inexact, underflow
 from memloci.certify.slacks import OWN, ROUNDED
 
 EXACT = Format(0.0)
+FAINT = 1e-24  # tuned: errors of this size come from underflow alone
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class AffineForms:
         if len(self.dependent):
             total[:, self.dependent] = (self._parts[absolute] @ by[:, :, None])[:, :, 0]
         return total
+
+    def spread_of(self, unknowns: slice) -> np.ndarray:
+        """(n, D): how far some of the unknowns alone can take each coordinate from 0."""
+        reach = np.abs(self.cases.centre[:, unknowns]) + self.cases.radius[:, unknowns]
+        return np.einsum("nda,na->nd", np.abs(self.coef[:, :, unknowns]), reach) * (1 + 2.0**-40)
 
     @cached_property
     def weight(self) -> np.ndarray:
@@ -69,6 +75,10 @@ class AffineForms:
         found = (self.const != 0) | (self.E > 0)
         found[:, self.dependent] |= (self.coef[:, self.dependent] != 0).any(axis=2)
         return found
+
+    def take(self, rows: np.ndarray) -> "AffineForms":
+        """Some of the cases, in any order and as often as wanted."""
+        return AffineForms(self.cases.take(rows), self.const[rows], self.coef[rows], self.E[rows])
 
     def columns(self, which: np.ndarray) -> "AffineForms":
         return AffineForms(self.cases, self.const[:, which], self.coef[:, which], self.E[:, which])
@@ -116,7 +126,9 @@ def linear(
     E = M.absolute(X.E) + np.where(own > 0, own * (1 + 1e-6), 0.0)
     result = AffineForms(X.cases, const, coef, np.where(np.isnan(E), np.inf, E))
     rounded = _rounding(M, X, b, result, precision, stored) if precision.u else 0.0
-    E = result.E + rounded + _underflow(W, X, precision)
+    E = (
+        result.E + rounded + np.where(M.count(X.nonzero) > 0, _underflow(W, X, precision), 0.0)
+    )  # 0 + b is exact
     return AffineForms(
         X.cases, const, coef, _within(np.where(np.isnan(E), np.inf, E), result.size, precision)
     )
@@ -152,7 +164,11 @@ def _own(M: Matrix, X: AffineForms, b: np.ndarray, dependent: np.ndarray) -> np.
     """What the midpoints of W X + b lose in float64: a rounding per term of the number, more for coefficients."""
     terms = M.count(X.const != 0) + (b != 0) + 1
     size = M.absolute(np.abs(X.const)) + np.abs(b)
-    own = np.where(adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size)
+    at = np.where(M.W != 0, grid_of(M.W) * grid_of(X.const).min(axis=0, initial=np.inf)[None, :], np.inf)
+    whole = 2 * OWN * size < np.minimum(
+        at.min(axis=1, initial=np.inf), grid_of(b)
+    )  # multiples of one power of 2
+    own = np.where(whole | adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size)
     if len(dependent):
         reach = X.spread(np.abs(X.cases.centre) + X.cases.radius, absolute=True)
         own[:, dependent] += 2 * (len(X.dependent) + 4) * OWN * (reach @ np.abs(M.W[dependent]).T)
@@ -183,7 +199,44 @@ def _rounding(
     rounded = gamma(additions + products, u) * (M.absolute(X.size) + np.abs(b))
     single = (additions <= 1) & (products == 0)
     rounded = np.where(single, np.where(additions > 0, ROUNDED * u * result.size, 0.0), rounded)
-    return rounded if stored else np.where(adds_exactly(M, X, b, u), 0.0, rounded)
+    if stored:
+        return rounded
+    rounded = np.minimum(rounded, near_grid(M, X, b, u))
+    return np.where(adds_exactly(M, X, b, u), 0.0, rounded)
+
+
+def near_grid(M: Matrix, X: AffineForms, b: np.ndarray, u: float) -> np.ndarray:
+    """(n, m): what W X + b rounds where known numbers, up to small errors, are multiples of a power of 2; else infinite.
+
+    symbol_rounding.py has the proof: let all terms be multiples of g up to disturbances that add up to d < 0.45 u g, and
+    all sizes add up to less than g / (4 u). Then partial sums round to multiples of g, and the sum is off by 1.1 d at most;
+    E holds d already. Numbers that are not 0 arrive exactly: they are computed numbers, and half a spacing away is none.
+    """
+    # Unknowns around 0 are errors; what depends on others, or on symbols that are not folded in, is no multiple of anything.
+    placed = np.zeros(X.const.shape, dtype=bool)
+    placed[:, X.dependent] = ((X.coef[:, X.dependent] != 0) & (X.cases.centre != 0)[:, None, :]).any(axis=2)
+    whole = np.where(np.abs(X.const) < 2.0**11, np.rint(X.const * 2.0**40) * 2.0**-40, X.const)
+    disturbed = X.E + np.abs(X.const - whole) + X.spread(X.cases.radius, absolute=True) * (1 + 1e-9)
+    reads = M.W != 0
+    free = M.count(placed) > 0
+    own = grid_of(whole).min(axis=0, initial=np.inf)  # per column, in all cases
+    at = np.where(reads, grid_of(M.W) * own[None, :], np.inf).min(axis=1, initial=np.inf)
+    at = np.minimum(at, grid_of(b))
+    d = M.absolute(disturbed)
+    few = gamma(M.count(X.nonzero).max(initial=0.0) + 2, u) < 0.01
+    held = (np.abs(M.W) * u <= grid_of(M.W)).all(axis=1) & (np.abs(b) * u <= grid_of(b))
+    apart = np.where(reads, np.abs(M.W), np.inf).min(axis=1, initial=np.inf)  # each error, by its own product
+    finest = np.where(reads, own[None, :], np.inf).min(axis=1, initial=np.inf)
+    small = (d < 0.45 * u * at) & (d <= 0.45 * u * finest * apart)
+    sizes = M.absolute(X.weight) + np.abs(b)
+    return np.where(~free & held & few & small & (4 * u * sizes < at), 0.2 * d * (1 + 1e-6), np.inf)
+
+
+def grid_of(x: np.ndarray) -> np.ndarray:
+    """The largest power of 2 of which each number is a whole multiple; infinite for 0."""
+    mantissa, exponent = np.frexp(np.abs(np.asarray(x, dtype=float)))
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    return np.where(whole == 0, np.inf, np.ldexp((whole & -whole).astype(float), exponent - 53))
 
 
 GRID = 2.0**-6
@@ -242,8 +295,11 @@ def relu(X: AffineForms) -> AffineForms:
     slope = np.where(lo >= 0, 1.0, np.where(hi <= 0, 0.0, hi / np.where(hi > lo, hi - lo, 1.0)))
     half = np.where((lo < 0) & (hi > 0), -slope * lo / 2 * (1 + 8 * OWN), 0.0)
     unknown = ~np.isfinite(X.radius)
-    slope, half = np.where(unknown, 0.0, slope), np.where(unknown, 0.0, half)
-    E = np.where(slope > 0, slope * np.where(unknown, 0.0, X.E), 0.0) + half
+    faint = (
+        (lo < 0) & (hi > 0) & (hi < FAINT)
+    )  # 0 up to an underflow: 0 stays a whole number, and the rest is an error
+    slope, half = np.where(unknown | faint, 0.0, slope), np.where(unknown | faint, 0.0, half)
+    E = np.where(slope > 0, slope * np.where(unknown, 0.0, X.E), 0.0) + half + np.where(faint, hi, 0.0)
     slack = np.where((slope > 0) & (slope < 1), 8 * OWN * X.weight, 0.0)
     E = np.where(unknown, np.inf, E + np.where(unknown, 0.0, slack))
     coef = np.zeros_like(X.coef)

@@ -15,15 +15,18 @@ import jax
 import numpy as np
 
 from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, nothing
-from memloci.certify.cases import Cases, cases_of, one_case
+from memloci.certify.candidates import Candidates
+from memloci.certify.cases import FOREVER, Cases, cases_of, one_case
 from memloci.certify.fixed_kernels import FixedKernelHeads
 from memloci.certify.layer import Extent, Layer, LayerHeads
+from memloci.certify.match_heads import MatchHeads
 from memloci.certify.neglected import SharpHeads, neglects, refuse_illegible
 from memloci.certify.position_forms import Inputs, PositionForms, embedded
 from memloci.certify.rounding import Format, Watched, format_of, product_error, underflow
 from memloci.certify.slacks import evaluation
 from memloci.model.paths.choice import taken
 from memloci.model.transformer import Transformer
+from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
 
 CHUNK = 512  # cases at once
@@ -134,7 +137,7 @@ class CaseAnalysis:
 
     def _bounds(self, precision: Watched, injected: dict[int, dict[int, float]]) -> StreamBounds:
         stored, past = self.stored(precision), self.positions(precision)
-        heads = [self.heads(l) for l in range(len(self.layers))]
+        heads = self._among_candidates(past, precision, stored)
         extents = [Extent() for _ in self.layers]
         before, after, size = [], [], np.zeros(len(self.W_E))
         for start in range(0, len(self.cases), CHUNK):
@@ -143,6 +146,8 @@ class CaseAnalysis:
             for l, layer in enumerate(self.layers):
                 extents[l].see(heads[l], X, precision)
                 X = heads[l].attend(X, past[l], self.shape, precision, stored)
+                if precision.broken:
+                    return StreamBounds([], [], size, False)
                 X = _injected(X, injected.get(l, {}))
                 if l == len(self.layers) - 1:
                     before.append(X)
@@ -152,6 +157,39 @@ class CaseAnalysis:
         for extent in extents:
             precision.expect(extent.logit)
         return StreamBounds(before, after, size, not precision.broken)
+
+    def _among_candidates(
+        self, past: list[PositionForms], precision: Format, stored: bool
+    ) -> list[LayerHeads]:
+        """The heads of every layer; those that compare content know what they look among."""
+        heads = [self.heads(l) for l in range(len(self.layers))]
+        matches = [i for i, recall in enumerate(self.task.recalls, start=1) if isinstance(recall, Occurrence)]
+        if not any(isinstance(own, MatchHeads) for own in heads) or not matches:
+            return heads
+        found = [
+            Candidates.of(self.task, i, lambda cases: self._embedded_query(cases, precision, stored))
+            for i in matches
+        ]
+        result: list[LayerHeads] = []
+        for l, own in enumerate(heads):
+            if isinstance(own, MatchHeads):
+                result.append(own.among(self.task, found))
+                move = lambda X, own=own, l=l: own.anything(X, past[l], precision, stored)
+            else:
+                result.append(own)
+                move = lambda X, own=own, l=l: own.attend(X, past[l], (2, self.task.d), precision, stored)
+            found = [
+                each.through(move, lambda X, l=l: self.layers[l].neurons(X, precision, stored))
+                for each in found
+            ]
+        return result
+
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence of which anything is proved; None if there is no limit. Known after `bounds`."""
+        limits = [layer.heads.longest[0] for layer in self.layers if isinstance(layer.heads, MatchHeads)]
+        shortest = min(limits, default=float(FOREVER))
+        return None if shortest >= FOREVER else int(max(shortest, 0))
 
     def positions(self, precision: Format) -> list[PositionForms]:
         """The stream of any position before each layer."""

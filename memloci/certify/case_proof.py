@@ -26,6 +26,8 @@ from memloci.certify.slacks import OWN
 from memloci.certify.symbol_rounding import at_symbols
 from memloci.core.errors import BadInput
 from memloci.core.proved import Proved
+from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.names import variable
 
 SHARPEST = 6  # halvings in the search for a margin
@@ -97,7 +99,10 @@ class CaseProof:
         return math.inf if math.isnan(total) else total
 
     def _output(self, o: int, bounds: StreamBounds, precision: Format) -> list[Term]:
-        ways = [way for way in (self._by_slots(o, bounds, precision), self._by_affine(o, bounds)) if way]
+        affine_way = self._by_affine(o, bounds)
+        if affine_way is not None and any(isinstance(recall, Occurrence) for recall in self.task.recalls):
+            return affine_way  # what passes is gated by neurons, whose slots hold no variable
+        ways = [way for way in (self._by_slots(o, bounds, precision), affine_way) if way]
         if not ways and precision.u:
             return [Term(f"output {o}", "nothing is known in this precision", Proved(math.inf))]
         if not ways:
@@ -165,9 +170,9 @@ class CaseProof:
     # Levels of nesting.
 
     def _nested(self) -> list[tuple[int, ...]]:
-        """The memories that later lags read, level by level."""
+        """The memories that later lags read, level by level. A match compares bits, whose margin is built in."""
         task = self.task
-        read = {j for parents in task.parents for j in parents}
+        read = {j for recall in task.recalls if isinstance(recall, LagTable) for j in recall.parents}
         levels = sorted({task.levels[j - 1] for j in read})
         return [tuple(j for j in sorted(read) if task.levels[j - 1] == level) for level in levels]
 

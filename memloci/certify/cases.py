@@ -4,28 +4,33 @@
 
 What a lag does not read stays an unknown in its range: value = centre + radius xi, |xi| <= 1. A symbol has
 radius 0, an interval of values its half width, a kernel the sum of its sizes. A memory at a lag is blank where
-t < lag, and where a memory that its lag reads is blank. Together the cases cover every position of every sequence.
+t < lag, and where a memory that its lag reads is blank. A match is blank, or has found a token with symbols that satisfy
+its predicate; where that token lies does not matter. Together the cases cover every position of every sequence.
 
 Where nothing that a model does depends on content or position, one case covers them all (`one_case`): a blank token
 is 0, and so is what a fixed kernel makes of it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from memloci.core.errors import BadInput
 from memloci.language.domain import Domain
 from memloci.tasks.memories.base import Recall
-from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.memories.lag_table import LagTable, piece_index
+from memloci.tasks.memories.match import Occurrence
+from memloci.tasks.memories.predicate import Predicate
 from memloci.tasks.names import variable
 from memloci.tasks.task import Task
 
 MAX_CASES = 1 << 18
+MOST_PAIRS = 1 << 26  # of queries and candidates of a match
 FOREVER = 2**31  # positions are 32-bit integers
 BLANK = -1  # in place of a lag
 KERNEL = -2  # in place of a lag: the memory is a kernel over all of them
 UNSEEN = -3  # no memory has this lag
+FOUND = -4  # in place of a lag: a token that a match has found, wherever it is
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,19 @@ class Cases:
     t_min: np.ndarray  # (n,)
     t_max: np.ndarray
     same: np.ndarray  # (n, M + 1), the first memory at the same lag: the same token
+    # (n, M + 1), which symbols the token has that a match has found; -1 elsewhere, and everywhere if it is left out
+    key: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if self.key.shape != self.lag.shape:
+            object.__setattr__(self, "key", np.full(self.lag.shape, -1, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.t_min)
 
     @property
     def _parts(self) -> tuple[np.ndarray, ...]:
-        return self.centre, self.radius, self.lag, self.t_min, self.t_max, self.same
+        return self.centre, self.radius, self.lag, self.t_min, self.t_max, self.same, self.key
 
     def take(self, rows: np.ndarray | slice) -> "Cases":
         return Cases(*(part[rows] for part in self._parts))
@@ -92,6 +103,8 @@ def cases_of(task: Task) -> Cases:
     for i, recall in enumerate(task.recalls, start=1):
         if isinstance(recall, LagTable):
             growing = _one_token(_recall(growing, task, i, recall), task, i, read)
+        elif isinstance(recall, Occurrence):
+            growing = _matched(growing, task, i, recall)
         elif recall.kernel:
             growing = _summed(growing, task, i, recall)
         else:
@@ -108,6 +121,62 @@ def _summed(growing: _Growing, task: Task, i: int, recall: Recall) -> _Growing:
         k = i * task.d + c
         growing.cases.centre[some, k], growing.cases.radius[some, k] = _ball(reach.lo, reach.hi)
     return growing
+
+
+def candidates(predicate: Predicate) -> dict[str, np.ndarray]:
+    """The pieces of the compared channels, for every combination of them: variable -> (combinations,)."""
+    domains = predicate.domains
+    names = list(predicate.keys)
+    grids = np.meshgrid(*(np.arange(len(domains[name])) for name in names), indexing="ij")
+    return {name: grid.ravel() for name, grid in zip(names, grids, strict=True)}
+
+
+def satisfied(predicate: Predicate, asked: dict[str, np.ndarray]) -> np.ndarray:
+    """(queries, combinations of `candidates`): where the predicate holds; `asked`: the pieces of the query's variables."""
+    found = candidates(predicate)
+    n, m = len(next(iter(asked.values()), np.zeros(1))), len(next(iter(found.values())))
+    if n * m > MOST_PAIRS:
+        raise BadInput(
+            f"a match has {n:,} queries against {m:,} candidates; a certificate looks at every pair"
+        )
+    pieces = {name: piece[:, None] for name, piece in asked.items()}
+    pieces |= {name: piece[None, :] for name, piece in found.items()}
+    return np.broadcast_to(predicate.holds(pieces, np), (n, m))
+
+
+def asked_pieces(task: Task, predicate: Predicate, centre: np.ndarray) -> dict[str, np.ndarray]:
+    """The pieces of the variables that a predicate reads, in cases whose variables are `centre`."""
+    where = {name: task.variables.index(name) for name in predicate.reads}
+    return {name: piece_index(centre[:, k], predicate.domains[name], np) for name, k in where.items()}
+
+
+def _matched(growing: _Growing, task: Task, i: int, recall: Occurrence) -> _Growing:
+    """Split every case by what the match finds: nothing, or a token with symbols that satisfy the predicate."""
+    cases, parents, P = growing.cases, list(recall.parents), recall.predicate
+    unknown = (cases.lag[:, parents] == BLANK).any(axis=1) if parents else np.zeros(len(cases), dtype=bool)
+    late = np.flatnonzero(~unknown & (cases.t_max > recall.offset))
+    holds = satisfied(P, asked_pieces(task, P, cases.centre[late]))
+    if not P.reads:
+        holds = np.broadcast_to(holds, (len(late), holds.shape[1]))
+    if recall.token:
+        row, key = np.nonzero(holds)
+    else:  # of a mean, only that there is a match
+        row, key = np.flatnonzero(holds.any(axis=1)), np.full(int(holds.any(axis=1).sum()), -1)
+    if len(row) + len(cases) > MAX_CASES:
+        raise BadInput(f"the matches have more than {MAX_CASES:,} cases; a certificate looks at each of them")
+    here = growing.take(late[row])
+    here.cases.key[:, i] = key
+    here = replace(here, cases=replace(here.cases, t_min=np.maximum(here.cases.t_min, recall.offset + 1)))
+    if recall.token:
+        known = candidates(P) if not recall.offset else {}
+        pieces = {name: piece[key] for name, piece in known.items()}
+        here = _appear(here, task, i, np.full(len(row), FOUND), pieces)
+    else:
+        here.cases.lag[:, i] = FOUND
+        for c, channel in enumerate(task.channels):
+            ends = _ball(channel.domain[0].lo, channel.domain[-1].hi)
+            here.cases.centre[:, i * task.d + c], here.cases.radius[:, i * task.d + c] = ends
+    return _join(here, growing)  # growing has memory i blank
 
 
 def _one_token(growing: _Growing, task: Task, i: int, read: frozenset[str]) -> _Growing:
@@ -148,14 +217,26 @@ def _recall(growing: _Growing, task: Task, i: int, table: LagTable) -> _Growing:
     return _join(here, blank)
 
 
-def _appear(growing: _Growing, task: Task, i: int, lag: np.ndarray) -> _Growing:
-    """Token i is at this lag: split by the pieces of the channels that lags read."""
+def _appear(
+    growing: _Growing, task: Task, i: int, lag: np.ndarray, pieces: dict[str, np.ndarray] | None = None
+) -> _Growing:
+    """Token i is at this lag: split by the pieces of the channels that lags read; `pieces`: those that are known."""
+    pieces = pieces or {}
     lags = growing.cases.lag.copy()
     lags[:, i] = lag
     growing = replace(growing, cases=replace(growing.cases, lag=lags))
     for c, channel in enumerate(task.channels):
-        k = i * task.d + c
-        if variable(channel.name, i) in task.lag_variables:
+        k, name = i * task.d + c, variable(channel.name, i)
+        if name in pieces:
+            assert len(growing.cases) == len(pieces[name])
+            balls = np.array([_ball(piece.lo, piece.hi) for piece in channel.domain])
+            growing.cases.centre[:, k], growing.cases.radius[:, k] = balls[pieces[name]].T
+            growing.piece[:, k] = pieces[name]
+    for c, channel in enumerate(task.channels):
+        k, name = i * task.d + c, variable(channel.name, i)
+        if name in pieces:
+            continue
+        if name in task.lag_variables:
             growing = _split(growing, k, channel.domain)
         else:
             whole = _ball(channel.domain[0].lo, channel.domain[-1].hi)

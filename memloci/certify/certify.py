@@ -57,7 +57,11 @@ def certify(
         terms, exact = proof.terms(), proof.exact()
         bounds = {name: Proved(proof.bound(format_of(name))) for name in PRECISIONS}
         met = bounds[own] <= tolerance
-        bits = fewest_bits(lambda u: proof.bound(Format(u)) <= tolerance) if exact <= tolerance else None
+        meets = lambda u: proof.bound(Format(u)) <= tolerance
+        bits = PRECISIONS[own].bits
+        # Logits of matches are exact in the precision that they are built for, and in no coarser one.
+        if not (met and analysis.longest is not None and not meets(2.0 ** (1 - bits))):
+            bits = fewest_bits(meets) if exact <= tolerance else None
         levels = proof.levels(format_of(own), tolerance, met)
         least = mass_lower_bound(model, task, proof.errors)
     rounding = Term("rounding", f"rounding model in {own}", Proved(max(bounds[own] - exact, 0.0)))
@@ -157,6 +161,8 @@ def assumptions(analysis: CaseAnalysis) -> tuple[str, ...]:
     blocks = [a.block(l) for l in range(a.layers)]
     windows = sorted({block.window for block in blocks if block.window is not None})
     reach = f"every length; lags up to the window of {windows[0]:,}" if windows else "every length"
+    if analysis.longest is not None:
+        reach = f"every length up to {analysis.longest:,}, beyond which logits of far matches fall below near misses"
     evaluation = "; ".join(dict.fromkeys(_taken(block) for block in blocks))
     if neglects(model):
         evaluation += "; what it leaves out is a term"

@@ -1,7 +1,7 @@
 """One layer of a model, followed: what its heads find in each case, and what its neurons add.
 
-Which heads can be followed is an allow-list (`read_heads`): fixed kernels, rotary softmax heads, and heads without
-normalisation whose query scales a kernel. Whatever else a layer has is refused, with the reason.
+Which heads can be followed is an allow-list (`read_heads`): fixed kernels, rotary softmax heads, softmax heads that
+compare content, and heads without normalisation whose query scales a kernel. Whatever else a layer has is refused, with the reason.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
-from memloci.certify.affine_forms import AffineForms, add, linear, relu
+from memloci.certify.affine_forms import FAINT, AffineForms, add, linear, relu
 from memloci.certify.cases import Cases
 from memloci.certify.fixed_kernels import FixedKernelHeads
+from memloci.certify.match_heads import MatchHeads
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rotary_heads import RotaryHeads
 from memloci.certify.rounding import Format
@@ -56,11 +57,13 @@ def read_heads(block: Block, paths: Mapping[str, int]) -> LayerHeads:
         return FixedKernelHeads.of(block.attention, paths)
     if (score, encoding, normalisation) == ("dp", "rope", "softmax"):
         return RotaryHeads.of(heads)
+    if (score, encoding, normalisation) == ("dp", "lin", "softmax"):
+        return MatchHeads.of(heads)
     if encoding in ("lin", "log") and normalisation == "none" and score in ("dp", "tmx"):
         return UnnormalisedHeads.of(heads, paths)
     raise BadInput(
         f"no certificate follows attention {score!r} with encoding {encoding!r} under normalisation {normalisation!r}; "
-        "they follow 'dpf' under 'infinite', 'dp' with 'rope' under 'softmax', and 'dp' or 'tmx' with 'lin' or 'log' "
+        "they follow 'dpf' under 'infinite', 'dp' with 'rope' or 'lin' under 'softmax', and 'dp' or 'tmx' with 'lin' or 'log' "
         "under 'none'"
     )
 
@@ -118,7 +121,8 @@ class Neurons:
         # The error of a coordinate reaches several neurons at once, and a staircase cancels it: while they
         # are computed it is an unknown like the others.
         largest = np.where(np.isfinite(X.E), X.E, 0.0).max(axis=0, initial=0.0)
-        readers = (self.B != 0).sum(axis=0) * largest
+        # Underflow alone does not matter where it cancels; as unknowns such errors would cost more.
+        readers = (self.B != 0).sum(axis=0) * np.where(largest > FAINT, largest, 0.0)
         read = np.argsort(-readers, kind="stable")[: min(MOST_UNKNOWNS, np.count_nonzero(readers))]
         lifted = _errors_as_unknowns(X, read)
         argument = linear(self.B, lifted, precision, self.c, stored)

@@ -22,6 +22,7 @@ from memloci.certify.slacks import OWN, SUMMED, own_product
 from memloci.core.errors import BadInput
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
 
 ONE = -1  # in place of a channel: the constant 1
@@ -47,7 +48,7 @@ class Inputs:
     def of(cls, task: Task) -> "Inputs":
         recalls = dict(enumerate(task.recalls, start=1))
         for i, recall in recalls.items():
-            if not isinstance(recall, LagTable | Convolution):
+            if not isinstance(recall, LagTable | Convolution | Occurrence):
                 raise BadInput(f"memory {i}, {recall.text}: no certificate follows this kind of memory")
         kernels = {
             i: kernel_target(recall) for i, recall in recalls.items() if isinstance(recall, Convolution)

@@ -57,6 +57,9 @@ class Format:
     def expect(self, *sizes: Numbers) -> None:
         """Numbers of these sizes are computed; see `Watched`."""
 
+    def lose(self) -> None:
+        """Nothing is known of what is computed from here on; see `Watched`."""
+
     def has_number_in(self, piece: Interval) -> bool:
         """Some number of this format lies in the piece."""
         if piece.contains(0.0) or not self.u:
@@ -77,6 +80,9 @@ class Watched(Format):
     def expect(self, *sizes: Numbers) -> None:
         if math.isfinite(self.most) and not self.holds(*sizes):
             self.broken.append(True)
+
+    def lose(self) -> None:
+        self.broken.append(True)
 
 
 def format_of(precision: str) -> Format:

@@ -16,18 +16,12 @@ import math
 
 import numpy as np
 
+from memloci.certify.affine_forms import grid_of as grid
 from memloci.certify.readout import Readout, Slots, Variables
 from memloci.certify.rounding import Format, gamma, inexact, times, underflow
 from memloci.certify.slacks import OWN, ROUNDED, own_product
 
 CHUNK = 512  # combinations at once
-
-
-def grid(x: np.ndarray) -> np.ndarray:
-    """The largest power of 2 of which x is a whole multiple; infinite for 0."""
-    mantissa, exponent = np.frexp(np.abs(np.asarray(x, dtype=float)))
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    return np.where(whole == 0, np.inf, np.ldexp((whole & -whole).astype(float), exponent - 53))
 
 
 def held(W: np.ndarray, u: float) -> np.ndarray:

@@ -12,6 +12,7 @@ it below.
 | bias-table | lags, kernels | 1 | two per kernel | the same, and the kernel's tail beyond |
 | depth | lags, kernels | farthest lag / step | heads of one short shift | rounding adds up over layers |
 | chain | lags, pointers, kernels | T + K | 1 | layers: it attains the capacity bound |
+| match | matches, lags, kernels | hops + 3 | one per match | the bits of a logit: a million tokens in float32 |
 | lin-tmx, lin-dp, log-tmx, log-dp | lags, pointers | K + 2 | several per memory | the precision wall |
 
 K counts nested levels; the paper's L = K + 1 + 1{M >= K + 1} is K + 2 where the levels are as many as K says.
