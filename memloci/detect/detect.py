@@ -99,7 +99,7 @@ def _of_numbers(
         notes.append("No reference: scikit-learn is not installed; type pip install 'memloci[detect]'.")
     explained = _explained(series, best, judged, seed)
     kind = best.kind
-    if judged is not None and (reason := _outside(best, explained, judged)):
+    if reason := _outside(best, explained, judged):
         kind = "outside"
         notes.append(reason)
     elif kind == "none":
@@ -234,16 +234,18 @@ def _explained(series: Series, best: Explanation, judged: Reference | None, seed
     return Explained(share(y, f) / top, ratio_interval(y, f, g, seed), own_r2, judged.r2)
 
 
-def _outside(best: Explanation, explained: Explained, judged: Reference) -> str | None:
+def _outside(best: Explanation, explained: Explained, judged: Reference | None) -> str | None:
     """Why no class is named."""
+    if len(best.lags) > DENSE:
+        return f"Outside: dense. {len(best.lags)} lags matter, and no kernel describes them."
+    if judged is None:
+        return None
     predictable = judged.r2 > PREDICTABLE and judged.p_value < 1e-3
     if not best.count and not best.columns and predictable:
         return (
             f"Outside: no class of memory explains what the reference predicts ({percent(judged.r2)} of the variance); "
             "the dependence is dense, or on content that has no name here."
         )
-    if len(best.lags) > DENSE:
-        return f"Outside: dense. {len(best.lags)} lags matter, and no kernel describes them."
     if best.count and predictable and explained.interval is not None and explained.interval[1] < OUTSIDE:
         share = percent(explained.share or 0.0)
         return f"Outside: the memories below explain only {share} of what the reference predicts."
