@@ -8,7 +8,8 @@ the reference predicts far better than all of them, the answer is "outside".
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -75,12 +76,25 @@ def detect(
     found = recording(data, y, target, own_past)
     series = prepare(found, int(max_lag))
     words = series.y_symbols is not None
-    answer = (
-        _of_words(series, found, fdr)
-        if words
-        else _of_numbers(series, found, fdr, seed, with_reference, tell)
-    )
+    with _one_thread():
+        answer = (
+            _of_words(series, found, fdr)
+            if words
+            else _of_numbers(series, found, fdr, seed, with_reference, tell)
+        )
     return replace(answer, seconds=time.perf_counter() - began)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Hundreds of small products and trees: threads that wait for one another take longer than one."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        yield
+        return
+    with threadpool_limits(1):
+        yield
 
 
 # -- numbers ----------------------------------------------------------------------------------------------
