@@ -44,6 +44,7 @@ from memloci.detect.symbols import symbol_lags
 Progress = Callable[[str, float], None]
 
 PRICE = 0.002  # of the variance, that a memory must add to be worth a line (tuned)
+UNCLEAR = 0.5  # of the variance: below, a parity of signs is tried as well
 SETTLED = 0.97  # of the variance: no other class is asked
 LEAST_MIX = 0.01  # of the variance that a further class must add
 OUTSIDE = 0.5  # of what the reference explains: below, no class is named
@@ -188,7 +189,7 @@ def explain(
                 series, lags.places, p_values=dict(zip(lags.places, lags.p_values, strict=True))
             )
             consider("fixed", fixed if lags.places else None)
-    if not options:
+    if not any(option.r2 > UNCLEAR for option in options):
         tell("parities", 0.7)
         odd = parity(series, seed, SHARES["parity"] * fdr)
         if odd is not None:
