@@ -27,6 +27,7 @@ from memloci.tasks.task import Task
 
 if TYPE_CHECKING:  # a compilation needs none of these
     from memloci.detect.found import Found
+    from memloci.detect.trial import Trial
     from memloci.exchange.formats import Export
     from memloci.study.claim import Finding
     from memloci.sweeps.runs import Runs
@@ -323,6 +324,16 @@ def write_detection(found: "Found", out: str | Path) -> "Found":
     return found
 
 
+def try_architectures(
+    found: "Found", data: Any, *, target: str | None = None, seed: int = 0
+) -> "tuple[Trial, ...]":
+    """The suggested architecture and two alternatives, trained briefly, beside simple predictors and the reference."""
+    from memloci.detect.data import recording
+    from memloci.detect.trial import trials
+
+    return trials(found, recording(data, target=target), seed=seed)
+
+
 __all__ = [
     "Built",
     "certify",
@@ -335,6 +346,7 @@ __all__ = [
     "report",
     "train",
     "train_together",
+    "try_architectures",
     "verify",
     "write",
     "write_detection",

@@ -1,6 +1,7 @@
 """`memloci plan`: architectures that meet a tolerance, and why the others do not."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -8,14 +9,18 @@ from memloci.commands.shared import (
     MISSED,
     Json,
     Precision,
+    Seed,
     Task,
     Tolerance,
     print_json,
     print_view,
     progress_bar,
+    write_text,
 )
+from memloci.core.errors import BadInput
 from memloci.core.precision import DEFAULT
 
+DATA = (".npy", ".npz", ".csv", ".parquet", ".jsonl", ".txt")
 EXAMPLE = "memloci plan echo --tolerance 1e-4 --precision float64"
 
 
@@ -36,16 +41,31 @@ def plan(
             "--rates", help="Also error against heads, mass and width, with slopes; a minute or two."
         ),
     ] = False,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Of data: a column, or `next`.", show_default=False)
+    ] = None,
+    max_lag: Annotated[
+        int, typer.Option("--max-lag", help="Of data: the largest lag searched.", min=1)
+    ] = 512,
+    fdr: Annotated[float, typer.Option("--fdr", help="Of data: the rate of false discoveries.")] = 0.05,
+    with_trials: Annotated[
+        bool, typer.Option("--try", help="Of data: train the suggestion and two alternatives briefly.")
+    ] = False,
+    seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Architectures that meet the tolerance, cheapest first, and for those that cannot, why."""
+    """Architectures that meet the tolerance, cheapest first, and for those that cannot, why. Data is detected first."""
     from memloci.synthesize import plan as make_plans
     from memloci.tasks.load import load_task
     from memloci.tradeoffs import rates
     from memloci.tradeoffs.depth_table import depth_table as make_depth_table
     from memloci.views.terminal import plans as views
 
-    record = load_task(task)
+    learnt: dict[str, Any] = {}
+    if Path(task).suffix.lower() in DATA:
+        record, learnt = _detected(task, target, max_lag, fdr, with_trials, seed, as_json)
+    else:
+        record = load_task(task)
     if depth_table:
         with progress_bar() as progress:
             rows = make_depth_table(record, precision, progress=progress)
@@ -60,9 +80,40 @@ def plan(
         if with_rates:
             found = rates.measured(record, (*plans.met, *plans.missed), rates.THOROUGH, progress)
     if as_json:
-        print_json(views.plans_dict(plans, found))
+        proved = views.plans_dict(plans, found)
+        print_json({**learnt, "proved": proved} if learnt else proved)
     else:
         print_view(views.plans_table(task, plans))
         print_view(views.rates_table(found))
     if not plans.met:
         raise typer.Exit(MISSED)
+
+
+def _detected(
+    data: str, target: str | None, max_lag: int, fdr: float, with_trials: bool, seed: int, quiet: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The task that data has, shown; and what was learnt, for machines."""
+    from memloci import pipeline
+    from memloci.views.terminal.detection import found_view, trials_table
+
+    with progress_bar() as progress:
+        found = pipeline.detect(data, max_lag=max_lag, fdr=fdr, target=target, seed=seed, progress=progress)
+    if not quiet:
+        print_view(found_view(data, found))
+    if found.task is None:
+        if quiet:
+            print_json({"learnt": found.to_dict(), "proved": None})
+        raise BadInput(
+            f"{data}: there is no task to plan for: kind {found.kind!r}; {found.notes[-1] if found.notes else ''}"
+        )
+    learnt: dict[str, Any] = {"learnt": found.to_dict()}
+    if with_trials:
+        with progress_bar() as progress:
+            progress("training the suggestion and two alternatives", 0.5)
+            rows = pipeline.try_architectures(found, data, target=target, seed=seed)
+        learnt["tried"] = [row.to_dict() for row in rows]
+        if not quiet:
+            print_view(trials_table(rows))
+    if not quiet:
+        write_text("\nProved, given this task:\n")
+    return found.task, learnt

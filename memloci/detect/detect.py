@@ -8,7 +8,8 @@ the reference predicts far better than all of them, the answer is "outside".
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +44,7 @@ from memloci.detect.symbols import symbol_lags
 Progress = Callable[[str, float], None]
 
 PRICE = 0.002  # of the variance, that a memory must add to be worth a line (tuned)
+UNCLEAR = 0.5  # of the variance: below, a parity of signs is tried as well
 SETTLED = 0.97  # of the variance: no other class is asked
 LEAST_MIX = 0.01  # of the variance that a further class must add
 OUTSIDE = 0.5  # of what the reference explains: below, no class is named
@@ -75,12 +77,25 @@ def detect(
     found = recording(data, y, target, own_past)
     series = prepare(found, int(max_lag))
     words = series.y_symbols is not None
-    answer = (
-        _of_words(series, found, fdr)
-        if words
-        else _of_numbers(series, found, fdr, seed, with_reference, tell)
-    )
+    with _one_thread():
+        answer = (
+            _of_words(series, found, fdr)
+            if words
+            else _of_numbers(series, found, fdr, seed, with_reference, tell)
+        )
     return replace(answer, seconds=time.perf_counter() - began)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Hundreds of small products and trees: threads that wait for one another take longer than one."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        yield
+        return
+    with threadpool_limits(1):
+        yield
 
 
 # -- numbers ----------------------------------------------------------------------------------------------
@@ -99,7 +114,7 @@ def _of_numbers(
         notes.append("No reference: scikit-learn is not installed; type pip install 'memloci[detect]'.")
     explained = _explained(series, best, judged, seed)
     kind = best.kind
-    if judged is not None and (reason := _outside(best, explained, judged)):
+    if reason := _outside(best, explained, judged):
         kind = "outside"
         notes.append(reason)
     elif kind == "none":
@@ -174,7 +189,7 @@ def explain(
                 series, lags.places, p_values=dict(zip(lags.places, lags.p_values, strict=True))
             )
             consider("fixed", fixed if lags.places else None)
-    if not options:
+    if not any(option.r2 > UNCLEAR for option in options):
         tell("parities", 0.7)
         odd = parity(series, seed, SHARES["parity"] * fdr)
         if odd is not None:
@@ -234,16 +249,18 @@ def _explained(series: Series, best: Explanation, judged: Reference | None, seed
     return Explained(share(y, f) / top, ratio_interval(y, f, g, seed), own_r2, judged.r2)
 
 
-def _outside(best: Explanation, explained: Explained, judged: Reference) -> str | None:
+def _outside(best: Explanation, explained: Explained, judged: Reference | None) -> str | None:
     """Why no class is named."""
+    if len(best.lags) > DENSE:
+        return f"Outside: dense. {len(best.lags)} lags matter, and no kernel describes them."
+    if judged is None:
+        return None
     predictable = judged.r2 > PREDICTABLE and judged.p_value < 1e-3
     if not best.count and not best.columns and predictable:
         return (
             f"Outside: no class of memory explains what the reference predicts ({percent(judged.r2)} of the variance); "
             "the dependence is dense, or on content that has no name here."
         )
-    if len(best.lags) > DENSE:
-        return f"Outside: dense. {len(best.lags)} lags matter, and no kernel describes them."
     if best.count and predictable and explained.interval is not None and explained.interval[1] < OUTSIDE:
         share = percent(explained.share or 0.0)
         return f"Outside: the memories below explain only {share} of what the reference predicts."

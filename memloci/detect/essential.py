@@ -28,8 +28,13 @@ GRID = 20
 KNOTS = 16
 MOST_SPIKES = 3
 MOST_LAGS = 8  # of the lags that a kernel is compared with
+LEAST_LAGS = 3  # fewer describe themselves
+HOPELESS = 0.95  # of the variance left by a kernel that no lag beside it will save
 LINK_GAIN = 0.003  # of the variance, above which the readout counts as curved
 BLOCKS = 100
+POINTS = 15  # of the loss near its minimum
+REACH = {False: 3.0, True: 10.0}  # of the parabola, in errors of a smooth readout (tuned)
+WIDEN = {False: 1.0, True: 1.2}  # tuned on jumps: draws of blocks do not refit the curve of the readout
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,19 +115,32 @@ class Profile:
         found = optimize.minimize_scalar(self.loss, bounds=around, method="bounded", options={"xatol": 1e-5})
         return float(np.exp(found.x)), float(found.fun)
 
-    def interval(self, theta: float) -> tuple[float, float]:
-        """95 %: the score of theta, free of the other parameters, summed over blocks."""
+    def interval(self, theta: float) -> tuple[float, tuple[float, float]]:
+        """The rate, and 95 % for it: where a parabola through the loss near the minimum is least, over draws of blocks.
+
+        A readout with a jump has a ragged loss, whose curvature at one point says little; the parabola reaches over
+        several times the error that a smooth readout would have.
+        """
+        _, f, F = self.fit(theta)
         h = 1e-3 * theta
-        mid, f, F = self.fit(theta)
         slope = (self.fit(theta + h)[1] - self.fit(theta - h)[1]) / (2 * h)
-        e = self.series.y - f
-        # The prediction already refits the rest at every theta, so its slope is free of it up to second order.
-        slope = slope - F @ np.linalg.lstsq(F, slope, rcond=None)[0] if not self.curved else slope
-        blocks = np.arange(len(e)) * BLOCKS // len(e)
-        sums = np.bincount(blocks, e * slope)
-        error = np.sqrt((sums**2).sum()) / (slope @ slope + 1e-300)
-        half = float(stats.t.ppf(0.975, BLOCKS - 1) * error)
-        return theta - half, theta + half
+        slope = slope - F @ np.linalg.lstsq(F, slope, rcond=None)[0]
+        y = self.series.y
+        error = float(np.sqrt(np.mean((y - f) ** 2) / (slope @ slope + 1e-300)))
+        reach = min(REACH[self.curved] * error, 0.3 * theta)
+        offsets = np.linspace(-1, 1, POINTS)
+        blocks = np.arange(len(y)) * BLOCKS // len(y)
+        losses = np.stack(
+            [np.bincount(blocks, (y - self.fit(theta + reach * k)[1]) ** 2) for k in offsets]
+        )  # (points, blocks)
+        weights = np.random.default_rng(0).multinomial(BLOCKS, np.full(BLOCKS, 1 / BLOCKS), 500).T
+        fit = np.polynomial.polynomial.polyfit(offsets, np.column_stack([losses.sum(1), losses @ weights]), 2)
+        least = np.clip(-fit[1] / np.where(fit[2] > 0, 2 * fit[2], np.inf), -1, 1)
+        centre = theta + reach * float(least[0]) if self.curved else theta
+        half = (
+            WIDEN[self.curved] * float(stats.t.ppf(0.975, BLOCKS - 1)) * reach * float(least[1:].std(ddof=1))
+        )
+        return centre, (centre - half, centre + half)
 
 
 def _runs(inside: np.ndarray) -> list[tuple[int, int]]:
@@ -144,16 +162,19 @@ def best_kernel(series: Series, alpha: float) -> KernelFit | None:
     loss, theta, profile = _best_tail(series, c, (), False)
     if theta > STEEPEST[profile.tail]:
         return None
-    lags, bent_lags = _lag_lengths(series, alpha)
+    straight, bent, count = _lag_lengths(series, alpha)
     price = _price(series)
-    if series.n * np.log(loss) + 2 * price < lags:
+    if series.n * np.log(loss) + 2 * price < straight:
         return _refined(series, c, p, alpha)
-    # Through a curved readout the straight fits compare badly; a kernel that bends is compared with lags that do.
-    if lags < np.inf and bent_lags < series.n * np.log(loss) and loss < 0.98:
-        bent = min(Profile(series, t, c, (), True).minimum()[1] for t in TAILS)
-        if series.n * np.log(bent) + 3 * price < bent_lags:
-            return _refined(series, c, p, alpha)
-    return None
+    if count < LEAST_LAGS or loss > HOPELESS:
+        return None
+    # A curved readout, or a lag beside the kernel, hides it from a straight fit: compare once more with both.
+    found = _refined(series, c, p, alpha)
+    if found is None:
+        return None
+    numbers = 2 + len(found.spikes) + found.curved
+    length = series.n * np.log(1 - found.r2 + 1e-12) + numbers * price
+    return found if length < min(straight, bent) else None
 
 
 def _rough(series: Series, c: int, tail: str) -> tuple[float, str, int, float]:
@@ -177,8 +198,9 @@ def _price(series: Series) -> float:
     return float(np.log(series.n) + 2 * np.log(series.T + 1))
 
 
-def _lag_lengths(series: Series, alpha: float) -> tuple[float, float]:
-    """The shortest description by lags alone: n log(loss) and a price for each; straight, and through a curve."""
+def _lag_lengths(series: Series, alpha: float) -> tuple[float, float, int]:
+    """The shortest description by lags alone, n log(loss) and a price for each, straight and through a curve; and how
+    many lags were taken."""
     terms = select_lags(series, series.y, linear_transforms(series), alpha, most=MOST_LAGS)
     basis = Basis(series.y)
     straight = bent = np.inf
@@ -190,7 +212,7 @@ def _lag_lengths(series: Series, alpha: float) -> tuple[float, float]:
         index = series.y - basis.r
         r = series.y - _spline(index / (index.std() + 1e-12), series.y)
         bent = series.n * np.log(np.mean(r**2) + 1e-12) + (len(terms) + 1) * _price(series)
-    return float(straight), float(bent)
+    return float(straight), float(bent), len(terms)
 
 
 def _splines(index: np.ndarray) -> np.ndarray:
@@ -223,7 +245,7 @@ def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None
         return None
     u = profile.u(theta)
     column = Column(f"{series.names[c]}{len(spikes) + 1}", u / u.std(), 0.0, float(series.scale[c] * u.std()))
-    interval = profile.interval(theta) if flat else None
+    theta, interval = profile.interval(theta) if flat else (theta, None)
     return KernelFit(
         tail,
         theta,
@@ -255,7 +277,9 @@ def _spikes(series: Series, profile: Profile, theta: float, alpha: float) -> lis
     r = series.y - f
     given = [*F.T[1:], *slopes] if not profile.curved else [f - f.mean(), *slopes]
     given = _independent(given)
-    terms = select_lags(series, r, [linear_transforms(series)[profile.channel]], alpha, given=given, most=1)
+    terms = select_lags(
+        series, r, [linear_transforms(series)[profile.channel]], alpha, given=given, most=1, least=1
+    )
     return [t.factors[0][1] for t in terms if t.factors[0][1] not in profile.spikes]
 
 

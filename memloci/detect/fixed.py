@@ -25,6 +25,7 @@ from memloci.detect.series import Series
 
 Place = tuple[int, int]  # (channel, lag)
 
+LINEAR_SHARE, PAIR_SHARE, PROPOSAL_SHARE = 0.5, 0.3, 0.1  # of the error rate; of proposals, each of two sizes
 ROUNDS = 3
 MOST_LAGS = 12
 MOST_PAIRS = 10
@@ -97,7 +98,7 @@ def columns_of(series: Series, places: Sequence[Place], given: Sequence[Column] 
 def _first_order(series, y, alpha, given, pairs: bool) -> tuple[list[Place], dict[Place, float]]:
     """Lags alone, then in pairs, then again given both, until nothing is significant."""
     transforms = linear_transforms(series)
-    linear = select_lags(series, y, transforms, alpha, given=given)
+    linear = select_lags(series, y, transforms, LINEAR_SHARE * alpha, given=given)
     terms = list(linear)
     columns = [product_of(series, t.factors) for t in terms]
     if pairs:
@@ -107,7 +108,7 @@ def _first_order(series, y, alpha, given, pairs: bool) -> tuple[list[Place], dic
         for _ in range(MOST_PAIRS):
             if 1 - basis.r.var() / y.var() > ENOUGH:
                 break
-            new = best_pairs(series, basis, alpha)
+            new = best_pairs(series, basis, PAIR_SHARE * alpha)
             if not new:
                 break
             for term in new:
@@ -159,7 +160,7 @@ def _proposals(series: Series, r: np.ndarray, alpha: float) -> list[Place]:
         (log_r - log_r.mean(), logs, 1),
         (cut**2 - (cut**2).mean(), squares, 1),
     ):
-        for term in select_lags(series, target, channels, alpha / 3, most=6):
+        for term in select_lags(series, target, channels, PROPOSAL_SHARE * alpha, most=6):
             ((c, z),) = term.factors
             place = (c // per, z)
             found[place] = min(term.p_value, found.get(place, 1.0))

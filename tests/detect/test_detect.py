@@ -129,3 +129,37 @@ def test_object_shows_itself():
     case = cases.fixed(np.random.default_rng(5), "linear", n=2_000, T=20, rho=0.0)
     found = ml.detect(case.x, case.y, max_lag=32, with_reference=False)
     assert "fixed" in str(found) and "<svg" in (found._repr_html_() or "")
+
+
+def test_plan_detects_first_and_keeps_what_is_proved_apart(tmp_path):
+    case = cases.fixed(np.random.default_rng(5), "linear", n=3_000, T=20, rho=0.0)
+    np.savez(tmp_path / "d.npz", x=case.x, y=np.asarray(case.y))
+    ended = memloci("plan", tmp_path / "d.npz", "--max-lag", "32", "--route", "rotary", "--json")
+    told = json.loads(ended.stdout)
+    assert told["learnt"]["lags"] == list(case.lags) and told["proved"]["met"]
+    np.save(tmp_path / "noise.npy", np.random.default_rng(0).normal(size=1_000))
+    ended = memloci("plan", tmp_path / "noise.npy")
+    assert ended.returncode == 2 and "no task to plan for" in ended.stderr
+
+
+@pytest.mark.slow
+def test_trials_put_the_suggestion_beside_simple_predictors(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 12_000)
+    np.savez(tmp_path / "d.npz", x=x, y=np.roll(x, 3) + 0.05 * rng.standard_normal(12_000))
+    ended = memloci("plan", tmp_path / "d.npz", "--max-lag", "32", "--route", "rotary", "--try", "--json")
+    rows = {row["name"]: row["r2"] for row in json.loads(ended.stdout)["tried"]}
+    assert len(rows) == 7 and rows["linear, 4 lags"] > 0.98 and abs(rows["mean"]) < 0.01
+    assert max(r2 for name, r2 in rows.items() if "heads" in name) > 0.5
+
+
+def test_words_that_follow_a_chain_and_text_that_is_dense(tmp_path):
+    rng = np.random.default_rng(0)
+    letters = [0]
+    for _ in range(6_000):
+        letters.append((letters[-1] + 1) % 4 if rng.random() < 0.8 else int(rng.integers(4)))
+    (tmp_path / "chain.txt").write_text("".join("abcd"[k] for k in letters))
+    found = detect(tmp_path / "chain.txt", max_lag=32)
+    assert found.kind == "fixed" and found.lags == (1,)
+    (tmp_path / "noise.txt").write_text("".join("abcd"[k] for k in rng.integers(0, 4, 6_000)))
+    assert detect(tmp_path / "noise.txt", max_lag=32).kind == "none"

@@ -1,6 +1,7 @@
 """What was found in data, for the terminal."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
@@ -9,6 +10,9 @@ from memloci.core.numbers import decimals, number, percent
 from memloci.detect.found import Found
 from memloci.views.terminal.tasks import plain_table
 from memloci.views.text.tasks import data_toml
+
+if TYPE_CHECKING:  # it would import JAX
+    from memloci.detect.trial import Trial
 
 KIND_TEXT = {
     "none": "no memory was found",
@@ -65,3 +69,13 @@ def tail_text(found: Found) -> str:
     if tail.interval is not None:
         text += f", 95 % interval {number(tail.interval[0], 4)} to {number(tail.interval[1], 4)}"
     return text + "."
+
+
+def trials_table(rows: "Sequence[Trial]") -> Any:
+    table = plain_table("Tried briefly: share of the variance on held-out windows")
+    table.add_column("predictor")
+    table.add_column("explained", justify="right")
+    table.add_column("parameters", justify="right")
+    for row in rows:
+        table.add_row(row.name, decimals(row.r2, 3), "-" if row.parameters is None else f"{row.parameters:,}")
+    return table
