@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memloci.core.errors import BadInput
 from memloci.core.intervals import point
 from memloci.tasks.load import load_task, task_from_dict
-from memloci.tasks.memories import MEMORIES, Kernel, Lag, Pointer, memory_from
+from memloci.tasks.memories import MEMORIES, Kernel, Lag, Match, Pointer, memory_from
 from memloci.tasks.memories.base import Memory
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.memories.lag_table import LagTable
@@ -111,7 +111,7 @@ def test_kernels_with_more_than_an_expression_are_written_as_tables():
 
 
 def test_every_kind_of_memory_has_a_key_and_takes_it_as_its_first_argument():
-    examples = {Lag: 3, Pointer: "k0", Kernel: "z ** -2"}
+    examples = {Lag: 3, Pointer: "k0", Kernel: "z ** -2", Match: "k1 == k0"}
     assert set(MEMORIES) == set(examples)
     for kind, value in examples.items():
         assert kind(value) == kind(**{kind.key: value}) == memory_from({kind.key: value})
