@@ -407,21 +407,21 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "memories as a table": (general(memories={"lag": 3}), "^memories: must be a list, found {'lag': 3}$"),
     "memory as a number": (
         general(3),
-        r"^memories\[0\]: a memory is a table with one of the keys lag, kernel, found 3$",
+        r"^memories\[0\]: a memory is a table with one of the keys lag, kernel, match, found 3$",
     ),
     "memory as text": (general({"lag": 3}, "a0"), r"^memories\[1\]: a memory is a table .*, found 'a0'$"),
     "memory as a list": (general([3]), r"^memories\[0\]: a memory is a table .*, found \[3\]$"),
     "memory without a key": (
         general({}),
-        r"^memories\[0\]: a memory has exactly one of the keys lag, kernel, found {}$",
+        r"^memories\[0\]: a memory has exactly one of the keys lag, kernel, match, found {}$",
     ),
     "memory with two keys": (
         general({"lag": 3, "kernel": "z ** -2"}),
-        r"^memories\[0\]: a memory has exactly one of the keys lag, kernel, found {'lag': 3, 'kernel': 'z \*\* -2'}$",
+        r"^memories\[0\]: a memory has exactly one of the keys lag, kernel, match, found {'lag': 3, 'kernel': 'z \*\* -2'}$",
     ),
     "unknown key of a memory": (
         general({"lag": 3}, {"lags": [3]}),
-        r"^memories\[1\]: a memory has exactly one of the keys lag, kernel, found {'lags': \[3\]}$",
+        r"^memories\[1\]: a memory has exactly one of the keys lag, kernel, match, found {'lags': \[3\]}$",
     ),
     "unknown key beside a lag": (
         general({"lag": 3, "horizon": 5}),
@@ -442,7 +442,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "lag that reads a kernel": (
         general({"kernel": "z ** -2"}, {"lag": "a1"}),
-        r"^memories\[1\]: 'a1' reads a1, but memory 1 is no token: .* a lag may read the present and memories at lags$",
+        r"^memories\[1\]: 'a1' reads a1, but memory 1 is no token: .* a lag may read the present and memories that are tokens$",
     ),
     "lag that reads a kernel with a horizon": (
         general({"lag": 1}, {"kernel": "1", "horizon": 2}, {"lag": "a1 + a2"}),
