@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memloci.certify.certify import certify as certify
     from memloci.core.errors import BadInput as BadInput
     from memloci.exchange.layout import from_torch as from_torch
+    from memloci.exchange.to_transformer_lens import lens as lens
     from memloci.model.architecture import Architecture as Architecture
     from memloci.model.store import load as load
     from memloci.model.store import save as save
@@ -72,6 +73,7 @@ _HOME = {
     "detect": "memloci.pipeline",
     "export": "memloci.pipeline",
     "from_torch": "memloci.exchange.layout",
+    "lens": "memloci.exchange.to_transformer_lens",
     "load": "memloci.model.store",
     "load_task": "memloci.tasks.load",
     "measure": "memloci.observe.sup_error",

@@ -29,11 +29,26 @@ class Format:
     home: str  # the module that writes it
     runtime: str  # the program that computes it
     needs: tuple[str, ...]  # packages of the extra `torch`
-    spoils: bool = True  # values that are not finite are guarded, as ours are
-    lengths: tuple[int, ...] | None = None  # None: any
+    network: bool = (
+        True  # it computes our outputs; otherwise its file's own `seen(run, subject, proved)` compares
+    )
 
 
-FORMATS = {each.name: each for each in (Format("torch", "memloci.exchange.to_torch", "PyTorch", ("torch",)),)}
+_ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
+FORMATS = {
+    each.name: each
+    for each in (
+        Format("torch", "memloci.exchange.to_torch", "PyTorch", ("torch",)),
+        Format(
+            "transformer-lens",
+            "memloci.exchange.to_transformer_lens",
+            "TransformerLens on PyTorch",
+            ("torch", "transformer_lens"),
+        ),
+        Format("onnx", "memloci.exchange.to_onnx", "onnxruntime", _ONNX),
+        Format("vnnlib", "memloci.exchange.to_vnnlib", "onnxruntime", _ONNX, network=False),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -80,9 +95,11 @@ def export(source: Any, to: str, out: str | Path, *, lengths: Sequence[int] = LE
         for name, data in written.items():
             Path(folder, name).write_bytes(data)
         run = home.runner(Path(folder))
-        seen = compare(run, subject, proved, chosen.lengths or lengths)
-        if chosen.spoils:
+        if chosen.network:
+            seen = compare(run, subject, proved, lengths)
             require_same_nan(run, subject.model)
+        else:
+            seen = home.seen(run, subject, proved)
     written[CERTIFICATE] = json_bytes(proved.to_dict())
     written[CHECK] = json_bytes([each.to_dict() for each in seen])
     replace_together(Path(out), written)

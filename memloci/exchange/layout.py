@@ -109,7 +109,8 @@ def imported(source: Any) -> Imported:
                 return _from_folder(folder)
         except BadInput as error:
             raise error.within(str(source)) from None
-    settings, own = getattr(source, "config", None), getattr(source, "state_dict", None)
+    settings: Any = getattr(source, "config", None)
+    own: Any = getattr(source, "state_dict", None)
     if not isinstance(settings, Mapping) or not callable(own):
         raise BadInput(
             f"expected a folder of `memloci export --to torch` or a module of its modeling.py, found {shorten(source)}"

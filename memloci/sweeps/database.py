@@ -144,13 +144,25 @@ class Database:
 
     def _make_if_empty(self) -> None:
         if self._is_empty():
-            self.db.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead()
             with self._writing():
                 if self._is_empty():  # nobody was quicker
                     self._run(SCHEMA)
                     self.db.execute(f"PRAGMA application_id = {APPLICATION}")
                     self.db.execute(f"PRAGMA user_version = {VERSION}")
         self.db.execute("PRAGMA synchronous = FULL")
+
+    def _write_ahead(self) -> None:
+        """Only this change of mode does not wait for other connections by itself: SQLite refuses it at once."""
+        deadline = time.monotonic() + BUSY
+        while True:
+            try:
+                self.db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
 
     def _is_empty(self) -> bool:
         return not self._number("application_id") and not self._one("SELECT count(*) FROM sqlite_master")

@@ -1,0 +1,132 @@
+"""VNN-LIB: the error of a model at one length as a network, and the property that its certificate states.
+
+    E(x) = y_t(x) - H_t(x) at the last position t = n - 1,          x in the task's ranges  =>  |E| <= bound
+
+The network computes E itself: the exported model, less the target in the same graph. So the property is a box on the
+inputs and a box on the outputs, which every verifier reads. A file asks for a counterexample, as VNN-LIB does: `unsat`
+confirms the bound. Targets whose lags depend on the input are refused: no such graph states them. Guards against
+values that are not finite are left out; a box has none.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memloci.core.errors import BadInput
+from memloci.core.numbers import literal, number
+from memloci.core.precision import PRECISIONS
+from memloci.core.proved import Observed
+from memloci.exchange import layout
+from memloci.exchange.agreement import Difference, Disagreement, Run, sequences
+from memloci.exchange.runtime import Restated, restated
+from memloci.exchange.subject import Subject
+from memloci.exchange.to_onnx import module_of, onnx_bytes
+from memloci.exchange.to_onnx import runner as onnx_runner
+from memloci.observe.inside import inside
+from memloci.tasks.memories.kernel import Convolution
+from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.task import Task
+
+PROPERTY = "property.vnnlib"
+SLACK = 64.0  # tuned: units of roundoff of the target as this network computes it
+SHORTEST = 8  # positions
+LONGEST = 256  # tuned: verifiers take networks of this size
+
+
+def files(subject: Subject) -> dict[str, bytes]:
+    task = subject.task
+    if task is None:
+        raise BadInput("the model has no task, so there is no property to state; export to onnx")
+    proved = restated(subject, "a verifier")
+    if proved.bound is None:
+        raise BadInput(f"there is no bound to state: {proved.not_held[0]}")
+    kernels, n = _kernels(task), length(task)
+    if any(channel.finite or len(channel.domain) > 1 for channel in task.channels):
+        raise BadInput(
+            "VNN-LIB states boxes, but a channel of this task is no single interval; export to onnx"
+        )
+    data = onnx_bytes(_error(subject, task, kernels, n), (1, n, task.d), free=False)
+    return {
+        "model.onnx": data,
+        PROPERTY: statement(task, n, float(proved.bound), subject.model.architecture.precision).encode(),
+        layout.CONFIG: layout.json_bytes(layout.config(subject.model, task)),
+    }
+
+
+def length(task: Task) -> int:
+    """Long enough for every memory; kernels that never end are seen up to here."""
+    return int(min(LONGEST, max(SHORTEST, 1 + min(task.farthest, LONGEST))))
+
+
+def _kernels(task: Task) -> list[np.ndarray]:
+    """rho_i(1), ..., rho_i(n - 1) of every memory."""
+    lags, found = length(task) - 1, []
+    for i, recall in enumerate(task.recalls, start=1):
+        if isinstance(recall, Convolution):
+            found.append(np.asarray(recall.at_lags(lags), float))
+        elif isinstance(recall, LagTable) and recall.kernel and recall.bound and recall.bound <= lags:
+            found.append((np.arange(1, lags + 1) == recall.bound).astype(float))
+        else:
+            raise BadInput(
+                f"memory {i} is no fixed sum over the last {lags} tokens, so VNN-LIB cannot state its target; export to onnx"
+            )
+    return found
+
+
+def _error(subject: Subject, task: Task, kernels: list[np.ndarray], n: int) -> Any:
+    """y - H at the last position, as a module."""
+    import torch
+
+    class Error(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = module_of(subject)
+            self.unembed = self.model.unembed
+            for block in self.model.blocks:
+                block.attn.pairs, block.attn.guard = None, False
+            dtype = self.unembed.W.dtype
+            # Row i weighs the tokens oldest first, so that x @ row is the memory at the last position.
+            past = np.array([[*kernel[::-1], 0.0] for kernel in kernels])
+            self.register_buffer("past", torch.tensor(past, dtype=dtype))
+
+        def forward(self, x: Any) -> Any:
+            memories = torch.cat([x[:, -1:], self.past @ x], dim=1)  # (1, M + 1, d)
+            names = [name for name in task.variables]
+            flat = memories.flatten(1)
+            values = {name: flat[:, k] for k, name in enumerate(names)}
+            target = [torch.as_tensor(f(values, torch)).expand(1) for f in task.readouts]
+            return self.model(x)[:, -1] - torch.stack(target, dim=-1)
+
+    return Error().eval()
+
+
+def statement(task: Task, n: int, bound: float, precision: str) -> str:
+    """The property, negated: an input in the box whose error exceeds the bound."""
+    dtype = np.dtype(precision)
+    lines = [f"; the error of a memloci model at position {n - 1} is at most {literal(bound)}"]
+    lines += [f"(declare-const X_{k} Real)" for k in range(n * task.d)]
+    lines += [f"(declare-const Y_{o} Real)" for o in range(task.outputs)]
+    for k in range(n * task.d):
+        lo, hi = inside(task.channels[k % task.d].domain[0], dtype)
+        lines += [f"(assert (>= X_{k} {literal(lo)}))", f"(assert (<= X_{k} {literal(hi)}))"]
+    sides = [f"(and (>= Y_{o} {literal(bound)}))" for o in range(task.outputs)]
+    sides += [f"(and (<= Y_{o} {literal(-bound)}))" for o in range(task.outputs)]
+    return "\n".join([*lines, f"(assert (or {' '.join(sides)}))"]) + "\n"
+
+
+def runner(folder: Path) -> Run:
+    return onnx_runner(folder)
+
+
+def seen(run: Run, subject: Subject, proved: Restated) -> tuple[Difference, ...]:
+    """The error that the network computes on random and hostile sequences; it is compared with the bound itself."""
+    assert subject.task is not None and proved.bound is not None
+    n, bound = length(subject.task), float(proved.bound)
+    x = sequences(subject.model, subject.task, n)
+    # The target is rounded too in this network: a few units of its size.
+    slack = SLACK * PRECISIONS[subject.model.architecture.precision].u
+    worst = Observed(max(float(np.abs(run(one[None])).max()) for one in x))
+    if not worst <= bound + slack:
+        raise Disagreement(f"the network's error is {number(worst)}, above the bound of {number(bound)}")
+    return (Difference(n, len(x), worst, worst, bound + slack, bound + slack),)

@@ -1,0 +1,52 @@
+"""TransformerLens, onnxruntime and VNN-LIB compute what we compute."""
+
+import pytest
+
+import memloci as ml
+from memloci.exchange.formats import export
+from tests.exchange.cases import REASON, built
+
+torch = pytest.importorskip("torch", reason=REASON)
+pytest.importorskip("transformer_lens", reason=REASON)
+pytest.importorskip("onnxruntime", reason=REASON)
+pytestmark = pytest.mark.filterwarnings(
+    "ignore"
+)  # of the exporter and of TransformerLens, about their own parts
+
+
+def test_a_compiled_model_has_a_cache_under_the_usual_names(tmp_path):
+    from memloci.exchange.lens import ablate, load, patch
+
+    done = export(built("pointer"), "transformer-lens", tmp_path, lengths=[1, 17])
+    assert done.proved.bound is not None
+    model = load(tmp_path)
+    x = torch.ones((1, 6, 2))
+    clean = torch.tensor([[[1.0, 0.1], [2.0, 0.2], [1.0, 0.3], [3.0, 0.4], [1.0, 0.5], [2.0, 0.6]]])
+    y, cache = model.run_with_cache(clean)
+    assert {"blocks.0.hook_resid_pre", "blocks.1.attn.hook_pattern", "blocks.1.attn.hook_z"} <= set(cache)
+    assert torch.equal(y, model(clean))
+    assert abs(y[0, 5, 0].item() - 0.4) < 1e-5  # the token says 2 back
+    last = lambda out: out[0, -1, 0]
+    found = patch(model, x, cache, "blocks.0.hook_resid_pre", last, positions=True)
+    assert found.shape == (6,)
+    assert abs(found[5 - 1].item() - 0.5) < 1e-5  # x recalls 1 back, where the clean value now stands
+    off = ablate(model, clean, "blocks.1.attn.hook_z", (slice(None), slice(None), 0))
+    assert abs(off[0, 5, 0].item()) < 1e-5
+
+
+def test_onnx_runs_at_any_length_and_is_reproducible(tmp_path):
+    done = export(built("exponential"), "onnx", tmp_path / "a", lengths=[1, 2, 17, 600])
+    export(built("exponential"), "onnx", tmp_path / "b", lengths=[1])
+    assert done.proved.bound is not None and all(each.within for each in done.seen)
+    data = (tmp_path / "a" / "model.onnx").read_bytes()
+    assert data == (tmp_path / "b" / "model.onnx").read_bytes()
+    assert b"site-packages" not in data and b".py" not in data and str(tmp_path).encode() not in data
+
+
+def test_vnnlib_states_the_bound_and_refuses_pointers(tmp_path):
+    done = export(built("exponential"), "vnnlib", tmp_path)
+    text = (tmp_path / "property.vnnlib").read_text()
+    assert repr(float(done.proved.bound or 0)) in text and text.count("declare-const Y_") == 1
+    assert done.seen[0].within
+    with pytest.raises(ml.BadInput, match="VNN-LIB cannot state its target"):
+        export(built("pointer"), "vnnlib", tmp_path / "p")
