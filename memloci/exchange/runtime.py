@@ -65,7 +65,7 @@ def restated(subject: Subject, runtime: str) -> Restated:
             "rounding of sums and products: every sum in any order, with or without fused operations",
         ),
         measured_only=(
-            f"exp, expm1, log, sin and cos of {runtime} within {number(LIBRARY)} units of roundoff: "
+            f"exp, expm1, log, sin and cos of {runtime}, where the graph has them, within {number(LIBRARY)} units of roundoff: "
             "measured on samples, not proved",
             f"{runtime} rounds +, -, * and / to nearest in {a.precision}: true of its CPU kernels unless a "
             "user allows reduced precision",

@@ -45,7 +45,16 @@ def module_of(subject: Subject) -> Any:
     arrays = layout.state(subject.model).items()
     wide = {name: a.astype(np.int64) if a.dtype == np.uint32 else a for name, a in arrays}
     module.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in wide.items()}, strict=True)
+    for block in module.blocks:
+        _fix_sum(block.attn)
     return module.eval()
+
+
+def _fix_sum(attention: Any) -> None:
+    """The sum over an infinite past as a number: ONNX has no expm1, and e^-p - 1 has no correct digits for flat heads."""
+    if attention.normalisation == "infinite" and attention.window is None:
+        total = attention._infinite_sum().detach()
+        attention._infinite_sum = lambda: total
 
 
 def onnx_bytes(module: Any, shape: tuple[int, int, int], *, free: bool) -> bytes:

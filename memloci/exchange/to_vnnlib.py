@@ -6,14 +6,22 @@ The network computes E itself: the exported model, less the target in the same g
 inputs and a box on the outputs, which every verifier reads. A file asks for a counterexample, as VNN-LIB does: `unsat`
 confirms the bound. Targets whose lags depend on the input are refused: no such graph states them. Guards against
 values that are not finite are left out; a box has none.
+
+VNN-LIB means real arithmetic, but the numbers in the graph are rounded, those of the target too. So the property allows
+more than the bound, by what this can move the target:
+
+    |E - (y - H)| <= sum_i sup |df/da_i| |rounding of rho_i|_1 sup |x|  +  sum_c sup |df/dc| u |c|      over the constants c of f
 """
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from memloci.core.errors import BadInput
+from memloci.core.intervals import Interval, hull
 from memloci.core.numbers import literal, number
 from memloci.core.precision import PRECISIONS
 from memloci.core.proved import Observed
@@ -23,13 +31,17 @@ from memloci.exchange.runtime import Restated, restated
 from memloci.exchange.subject import Subject
 from memloci.exchange.to_onnx import module_of, onnx_bytes
 from memloci.exchange.to_onnx import runner as onnx_runner
+from memloci.language.evaluate import dual
+from memloci.language.expression import Apply, Constant, Expression, Variable
 from memloci.observe.inside import inside
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.names import memory_of
 from memloci.tasks.task import Task
 
 PROPERTY = "property.vnnlib"
 SLACK = 64.0  # tuned: units of roundoff of the target as this network computes it
+MARGIN = 1 + 1e-6  # far more than the rounding of the few sums below, made in float64
 SHORTEST = 8  # positions
 LONGEST = 256  # tuned: verifiers take networks of this size
 
@@ -46,10 +58,11 @@ def files(subject: Subject) -> dict[str, bytes]:
         raise BadInput(
             "VNN-LIB states boxes, but a channel of this task is no single interval; export to onnx"
         )
+    allowed = _allowed(task, n, proved.bound, subject.model.architecture.precision)
     data = onnx_bytes(_error(subject, task, kernels, n), (1, n, task.d), free=False)
     return {
         "model.onnx": data,
-        PROPERTY: statement(task, n, float(proved.bound), subject.model.architecture.precision).encode(),
+        PROPERTY: statement(task, n, allowed, subject.model.architecture.precision).encode(),
         layout.CONFIG: layout.json_bytes(layout.config(subject.model, task)),
     }
 
@@ -72,6 +85,58 @@ def _kernels(task: Task) -> list[np.ndarray]:
                 f"memory {i} is no fixed sum over the last {lags} tokens, so VNN-LIB cannot state its target; export to onnx"
             )
     return found
+
+
+def _allowed(task: Task, n: int, bound: float, precision: str) -> float:
+    """The bound, and what rounding the numbers of the target can add; rounded upward."""
+    u = 2 * PRECISIONS[precision].u  # a number is rounded to float64 first, then to the precision
+    least = PRECISIONS[precision].least
+    moved = [0.0] * task.outputs
+    for o, formula in enumerate(task.readouts):
+        if formula.expression is None:
+            raise BadInput(
+                "nothing is known of a readout that is a callable, so VNN-LIB cannot state it; export to onnx"
+            )
+        constants: list[float] = []
+        named = _named(formula.expression, constants)
+        box = {name: hull(*domain) for name, domain in task.domains.items()}
+        box |= {
+            f"constant{k}": Interval(c - u * abs(c) - least, c + u * abs(c) + least)
+            for k, c in enumerate(constants)
+        }
+        slopes = dual(named, box)[1]
+        for name, slope in slopes.items():
+            steep = max(abs(slope.lo), abs(slope.hi))
+            moved[o] += steep * _rounded_by(name, task, n, constants, u, least)
+    slack = max(moved)
+    if not math.isfinite(slack):
+        raise BadInput(
+            "the readout jumps, so VNN-LIB cannot state its target with rounded numbers; export to onnx"
+        )
+    return float(bound) + MARGIN * slack
+
+
+def _named(expression: Expression, constants: list[float]) -> Expression:
+    """The same with a variable in place of every constant, which are listed."""
+    match expression:
+        case Constant(value):
+            constants.append(value)
+            return Variable(f"constant{len(constants) - 1}")
+        case Apply(operands=operands):
+            return replace(expression, operands=tuple(_named(each, constants) for each in operands))
+        case _:
+            return expression
+
+
+def _rounded_by(name: str, task: Task, n: int, constants: list[float], u: float, least: float) -> float:
+    """How far rounding moves one variable of the readout."""
+    if name.startswith("constant"):
+        return u * abs(constants[int(name.removeprefix("constant"))]) + least
+    recall = task.recalls[memory_of(name) - 1] if memory_of(name) else None
+    if not isinstance(recall, Convolution):
+        return 0.0  # a token, which is multiplied by 1
+    reach = max(channel.magnitude for channel in task.channels)
+    return reach * (u * float(np.abs(np.asarray(recall.at_lags(n - 1), float)).sum()) + n * least)
 
 
 def _error(subject: Subject, task: Task, kernels: list[np.ndarray], n: int) -> Any:

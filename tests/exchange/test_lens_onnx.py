@@ -1,9 +1,14 @@
 """TransformerLens, onnxruntime and VNN-LIB compute what we compute."""
 
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
 import pytest
 
 import memloci as ml
 from memloci.exchange.formats import export
+from memloci.exchange.to_onnx import runner
 from tests.exchange.cases import REASON, built
 
 torch = pytest.importorskip("torch", reason=REASON)
@@ -46,7 +51,34 @@ def test_onnx_runs_at_any_length_and_is_reproducible(tmp_path):
 def test_vnnlib_states_the_bound_and_refuses_pointers(tmp_path):
     done = export(built("exponential"), "vnnlib", tmp_path)
     text = (tmp_path / "property.vnnlib").read_text()
-    assert repr(float(done.proved.bound or 0)) in text and text.count("declare-const Y_") == 1
+    stated = float(text.split("at most ")[1].split()[0])
+    assert float(done.proved.bound or 0) <= stated <= 1.01 * float(done.proved.bound or 0) + 1e-6
+    assert f"(>= Y_0 {stated!r})" in text and text.count("declare-const Y_") == 1
     assert done.seen[0].within
     with pytest.raises(ml.BadInput, match="VNN-LIB cannot state its target"):
         export(built("pointer"), "vnnlib", tmp_path / "p")
+
+
+def test_flat_heads_keep_their_digits_in_onnx(tmp_path):
+    """ONNX has no expm1, and e^-p - 1 has an error of u/p: nearly a hundredth at this slope."""
+    a = ml.Architecture(
+        layers=1,
+        heads=1,
+        width=0,
+        dim=2,
+        value_dim=1,
+        attention="dpf",
+        encoding="lin",
+        normalisation="infinite",
+    )
+    model = ml.Transformer(a, 1, 1, key=jr.key(0))
+    slope = lambda model: model.layers[0].attention.heads.encoding.p
+    values = lambda model: model.layers[0].attention.heads.W_V
+    flat = eqx.tree_at(slope, model, jnp.full_like(slope(model), 1e-5))
+    flat = eqx.tree_at(values, flat, 1e3 * values(flat))  # what is recalled is seen beside the token itself
+    silent = eqx.tree_at(values, flat, 0 * values(flat))
+    export(flat, "onnx", tmp_path, lengths=[17])
+    x = np.linspace(-1, 1, 17, dtype=np.float32)[:, None]
+    theirs, ours = runner(tmp_path)(x[None])[0], np.asarray(flat(x))
+    recalled = ours[1:] - np.asarray(silent(x))[1:]
+    assert np.abs(theirs[1:] - ours[1:]).max() <= 1e-3 * np.abs(recalled).max()
