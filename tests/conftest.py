@@ -14,10 +14,15 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 THOROUGH = bool(os.environ.get("MEMLOCI_TEST_ALL"))  # set by `make test-all`
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
 if not THOROUGH:
     # Compilers take most of the time of small models. The theorems hold for every order of operations, so `make test`
     # compiles without optimisation, in half the time, and `make test-all` as users do.
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_TO_COMPILE]).strip()
 os.environ.setdefault("MEMLOCI_CACHE", "off")  # nothing is written to the home of who runs the tests
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's job in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
