@@ -109,7 +109,8 @@ class Transformer(eqx.Module):
     def __call__(self, x: Any) -> Float[Array, "n outputs"]:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self, x))):
             return self._evaluate(x)
-        return _compiled(self, self._sequence(x))  # one program: operation by operation, each is compiled alone
+        # One program. Outside jit JAX would compile every operation alone, which takes longer than this.
+        return _compiled(self, self._sequence(x))
 
     def _evaluate(self, x: Any) -> Float[Array, "n outputs"]:
         # Some devices multiply float32 matrices in fewer bits unless told; the theory counts every bit.
