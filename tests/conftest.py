@@ -25,6 +25,10 @@ if not THOROUGH:
     # compiles without optimisation, in half the time, and `make test-all` as users do.
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_TO_COMPILE]).strip()
 os.environ.setdefault("MEMLOCI_CACHE", "off")  # nothing is written to the home of who runs the tests
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(
+        threads, "1"
+    )  # each core has a worker already, and threads that wait for a core spin
 # Without bytecode every worker, and every command that a test starts, would read all sources once more.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from memloci.core.arrays import Key, Stream
@@ -107,7 +108,7 @@ class Transformer(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)))
 
     def __call__(self, x: Any) -> Float[Array, "n outputs"]:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self, x))):
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((self, x))):
             return self._evaluate(x)
         # One program. Outside jit JAX would compile every operation alone, which takes longer than this.
         return _compiled(self, self._sequence(x))
