@@ -13,12 +13,24 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-THOROUGH = bool(os.environ.get("MEMLOCI_TEST_ALL"))  # set by `make test-all`
+from tests.thorough import THOROUGH, few
+
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
 if not THOROUGH:
     # Compilers take most of the time of small models. The theorems hold for every order of operations, so `make test`
     # compiles without optimisation, in half the time, and `make test-all` as users do.
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_TO_COMPILE]).strip()
 os.environ.setdefault("MEMLOCI_CACHE", "off")  # nothing is written to the home of who runs the tests
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(
+        threads, "1"
+    )  # each core has a worker already, and threads that wait for a core spin
+# Without bytecode every worker, and every command that a test starts, would read all sources once more.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's job in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,7 +52,7 @@ install_import_hook(
 
 
 # The same examples in every run: a test that fails once in a hundred runs helps nobody to find the reason.
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.register_profile("repeatable", max_examples=few(100), derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
 STATUS = Path("/proc/self/statm")

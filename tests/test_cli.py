@@ -11,6 +11,7 @@ from memloci import __version__
 from memloci.tasks.gallery import GALLERY
 from memloci.tasks.load import load_task
 from memloci.views.terminal.tasks import task_summary
+from tests import commands
 
 PRODUCT = 'kind = "fixed"\nlags = [3, 17]\nreadout = "x1 * x2"\n'
 
@@ -76,14 +77,14 @@ def test_listings_do_not_import_jax(arguments):
 def test_a_task_file_is_shown_with_its_example(tmp_path):
     path = tmp_path / "task.toml"
     path.write_text(PRODUCT)
-    shown = json.loads(memloci("tasks", str(path), "--sample", "20", "--json").stdout)
+    shown = json.loads(commands.memloci("tasks", str(path), "--sample", "20", "--json").stdout)
     assert shown["M"] == 2 and shown["lag_bounds"] == [3, 17]
     tokens, target = shown["sample"]["token"], shown["sample"]["target"]
     for t in range(20):
         expected = tokens[t - 3][0] * tokens[t - 17][0] if t >= 17 else 0.0
         assert target[t][0] == pytest.approx(expected, rel=1e-6)
-    again = json.loads(memloci("tasks", str(path), "--sample", "20", "--json").stdout)
-    other = json.loads(memloci("tasks", str(path), "--sample", "20", "--seed", "1", "--json").stdout)
+    again = json.loads(commands.memloci("tasks", str(path), "--sample", "20", "--json").stdout)
+    other = json.loads(commands.memloci("tasks", str(path), "--sample", "20", "--seed", "1", "--json").stdout)
     assert again == shown and other["sample"] != shown["sample"]
 
 

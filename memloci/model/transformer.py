@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from memloci.core.arrays import Key, Stream
@@ -107,6 +108,12 @@ class Transformer(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)))
 
     def __call__(self, x: Any) -> Float[Array, "n outputs"]:
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((self, x))):
+            return self._evaluate(x)
+        # One program. Outside jit JAX would compile every operation alone, which takes longer than this.
+        return _compiled(self, self._sequence(x))
+
+    def _evaluate(self, x: Any) -> Float[Array, "n outputs"]:
         # Some devices multiply float32 matrices in fewer bits unless told; the theory counts every bit.
         with jax.default_matmul_precision("highest"):
             X = self.embed(x)
@@ -191,6 +198,11 @@ class Transformer(eqx.Module):
                 f"the input has {x.shape[0]:,} positions, at most {MAX_LENGTH - 1:,} can be counted"
             )
         return jnp.asarray(x, self.W_E.dtype)
+
+
+@eqx.filter_jit
+def _compiled(model: Transformer, x: Any) -> Any:
+    return model._evaluate(x)
 
 
 def require_arithmetic(dtype: Any) -> None:

@@ -49,6 +49,7 @@ from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.task import Task
 from tests.language.exact import Unsure, exact
 from tests.language.texts import NUMBERS, _grow
+from tests.thorough import few
 
 # -- 1. constants -----------------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ def _unfolded(text: str):
     return parse(renamed, {"z", *numbers}), numbers
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=few(300))
 @given(constant_texts)
 def test_a_constant_is_its_exact_value_rounded_once(text):
     tree, numbers = _unfolded(text)
@@ -160,6 +161,7 @@ def _kernel(text: str) -> Convolution:
     return memory
 
 
+@pytest.mark.long(5)  # the diagonal of the grid: every condition and every relation
 @pytest.mark.parametrize("relation", ["<", "<=", ">", ">="])
 @pytest.mark.parametrize(
     "condition", [CANCELLING, f"-({CANCELLING})", "0.1*z + 0.2*z - 0.3*z + 1", "z ** 2 / 3 - 100 * z"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memloci.core import intervals as iv
 from memloci.core.intervals import WHOLE_LINE, Interval, point
 from tests.language.exact import Unsure, exact_operation, outside
+from tests.thorough import few
 
 INF = math.inf
 
@@ -126,7 +127,7 @@ intervals = st.tuples(numbers, numbers, st.booleans()).map(
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(60), deadline=None)
 @given(data=st.data())
 def test_arrays_and_single_intervals_enclose_the_same_truth(name, data):
     """On every box: the values at the ends and in between lie in both enclosures."""

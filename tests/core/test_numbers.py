@@ -19,6 +19,7 @@ from memloci.core.numbers import (
     upper_number,
 )
 from memloci.core.proved import Observed, Proved, ProvedLeast
+from tests.thorough import few
 
 finite = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
@@ -59,7 +60,7 @@ def _percent_of_nearly_infinity(x: float, spec: str) -> bool:
     return spec.endswith("%") and abs(x) > 1e305
 
 
-@settings(max_examples=1500)
+@settings(max_examples=few(1500))
 @example(x=0.0001234, spec=".3f")
 @example(x=0.0001, spec=".0%")
 @example(x=1e-9, spec="f")
@@ -87,7 +88,7 @@ def test_every_format_of_a_bound_is_a_bound(x, spec):
             assert safe(told(text)), (bound, spec, text)
 
 
-@settings(max_examples=500)
+@settings(max_examples=few(500))
 @given(x=finite, spec=specs)
 def test_a_format_of_a_bound_gives_nothing_away(x, spec):
     """It is the number itself, or less than two units of the last digit shown away from it."""
@@ -138,7 +139,7 @@ def test_arithmetic_with_a_bound_proves_nothing():
     assert type(Proved(1.0) + 1) is float and type(2 * ProvedLeast(1.0)) is float
 
 
-@settings(max_examples=1000)
+@settings(max_examples=few(1000))
 @given(finite, st.integers(1, 12))
 def test_number_rounds_bounds_to_their_sides(x, digits):
     """And what is no bound to nearest; the text is the number to so many digits."""
@@ -201,7 +202,7 @@ def test_literals_by_hand():
     assert literal(3) == "3" and literal(math.nan) == "nan"
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(st.floats(-1e12, 1e12), st.integers(0, 6))
 def test_decimals_have_so_many_digits_behind_the_point(x, places):
     """A bound keeps its side."""

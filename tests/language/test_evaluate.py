@@ -25,6 +25,7 @@ from memloci.language.evaluate import (
 from memloci.language.expression import Expression
 from memloci.language.operations import OPERATIONS
 from memloci.language.parse import parse
+from tests.thorough import few
 
 from .exact import Unsure, exact, outside
 from .texts import NAMES, boxes_with_points, expression_texts
@@ -40,7 +41,7 @@ def _parsed(text: str) -> Expression:
         raise
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=few(400), deadline=None)
 @given(expression_texts, boxes_with_points())
 def test_an_enclosure_contains_every_value_on_its_box(text, place):
     expression, (box, point, other) = _parsed(text), place
@@ -54,7 +55,7 @@ def test_an_enclosure_contains_every_value_on_its_box(text, place):
         assert not outside(value, enclosure), (value, enclosure)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=few(400), deadline=None)
 @given(expression_texts, boxes_with_points())
 def test_slopes_contain_every_difference_quotient(text, place):
     """Mean value theorem; where the expression jumps, its slopes must be unbounded."""
@@ -72,7 +73,7 @@ def test_slopes_contain_every_difference_quotient(text, place):
         assert not outside(quotient, found), (name, quotient, found)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=few(400), deadline=None)
 @given(expression_texts, st.lists(boxes_with_points(), min_size=1, max_size=4))
 def test_many_boxes_are_enclosed_as_each_of_them_alone(text, places):
     """Values and slopes on arrays of boxes contain the truth, and are the whole line where one box is refused."""
@@ -105,7 +106,7 @@ def test_many_boxes_are_enclosed_as_each_of_them_alone(text, places):
                 assert not outside((there - here) / width, slope), (k, name, here, there, slope)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=few(30), deadline=None)
 @given(expression_texts, boxes_with_points())
 def test_bounds_and_lipschitz_dominate(text, place):
     """The same for the answers after splitting; these are what later stages consume."""
@@ -126,7 +127,7 @@ def test_bounds_and_lipschitz_dominate(text, place):
         assert not abs(value - here) > reach, (name, value, here, reach)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(150), deadline=None)
 @given(expression_texts, boxes_with_points())
 def test_numpy_evaluates_to_the_real_value(text, place):
     """Up to rounding: a few ulps for each operation, scaled by how steep the expression is.
@@ -264,7 +265,7 @@ exact_texts = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=few(100), deadline=None)
 @given(exact_texts, st.lists(st.tuples(dyadic, dyadic), min_size=1, max_size=5))
 def test_jax_numpy_and_real_values_are_equal_where_arithmetic_is_exact(text, points):
     expression = parse(text, NAMES)

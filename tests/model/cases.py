@@ -100,7 +100,11 @@ def build(case: dict[str, Any], seed: int = 0, **changes: Any) -> Transformer:
     products grow like the exponential of an exponential over two layers. Drawn by NumPy: compiling JAX's
     generators for every shape would take most of the tests' time.
     """
-    return _build(Architecture(**(SIZES | case | changes)), seed)  # pyright: ignore[reportArgumentType] (frozen specs do hash)
+    return _build(architecture(case, **changes), seed)  # pyright: ignore[reportArgumentType] (frozen specs do hash)
+
+
+def architecture(case: dict[str, Any], **changes: Any) -> Architecture:
+    return Architecture(**(SIZES | case | changes))
 
 
 @cache

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memloci.core.errors import BadInput
+from tests.thorough import few
 
 from . import oracle
 from .cases import LENGTH, NORMS, ONCE, PASTS, SIZES, TABLE, VALID, build, name, tokens
@@ -50,7 +51,7 @@ def test_float32_agrees_with_the_oracle(case):
     n=st.sampled_from([0, 1, 9]),
     seed=st.integers(0, 2**31 - 1),
 )
-@settings(derandomize=True, deadline=None, max_examples=40, database=None)
+@settings(derandomize=True, deadline=None, max_examples=few(40), database=None)
 def test_any_architecture_is_refused_or_agrees(
     pair, normalisation, norm, precision, past, layers, width, n, seed
 ):

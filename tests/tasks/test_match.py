@@ -39,6 +39,7 @@ PREDICATES = {
 }
 
 
+@pytest.mark.long(4)  # coprime to 3 and 7: every predicate, choice and offset
 @pytest.mark.parametrize("text", PREDICATES)
 @pytest.mark.parametrize("which", ["latest", "earliest", "mean"])
 @pytest.mark.parametrize("offset", [0, 1, 3])

@@ -20,6 +20,7 @@ from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.tasks.task import Task
+from tests.thorough import few
 
 from . import oracle
 from .cases import CASES, draw
@@ -277,7 +278,7 @@ def mixtures(draw_from: st.DrawFn) -> list[Memory]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(40), deadline=None)
 @given(mixtures(), st.integers(0, 2**32 - 1))
 def test_any_mixture_is_what_the_definition_says(memories, seed):
     """Against loops over positions, memories and lags, in plain Python; and again after a round trip."""

@@ -82,6 +82,7 @@ def test_jit_changes_nothing(name, rng):
     )
 
 
+@pytest.mark.long(3)
 @ALL
 def test_the_future_does_not_change_the_past(name, rng):
     task = CASES[name]()

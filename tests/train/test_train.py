@@ -17,7 +17,7 @@ from memloci.train import train as module
 from memloci.train.options import plain_value
 from memloci.train.options import runs as runs_of
 
-from ..commands import memloci, memloci_apart
+from ..commands import memloci
 from .cases import SETTINGS, SIZES, TASK, small_run
 
 WRITTEN = {"model.safetensors", "model.json", "training.json", "report.html"}
@@ -163,7 +163,7 @@ def test_bad_input_gets_one_line_and_status_2(arguments, said):
 def test_the_command_trains_and_tells(tmp_path):
     small = ["--heads", "1", "--width", "4", "--steps", "20", "--batch", "4", "--seeds", "2"]
     small += ["--set", "architecture.dim=4", "--set", "training.length=12", "--set", "training.held_out=4"]
-    result = memloci_apart(
+    result = memloci(
         "train", "majority", *small, "--out", str(tmp_path / "out"), "--tolerance", "1e-9", "--json"
     )
     assert result.returncode == 3, result.stderr

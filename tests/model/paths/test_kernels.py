@@ -13,7 +13,7 @@ from memloci.model.architecture import Architecture
 from memloci.model.paths.choice import PATHS
 from memloci.model.paths.decay import decayed
 from memloci.model.paths.recurrence import gain, gains
-from tests.model.cases import VALID, build, name
+from tests.model.cases import VALID, architecture, build, name
 
 from .agreement import assert_agrees, sample, some
 
@@ -22,7 +22,7 @@ SERVED = [
     (path, case)
     for case in FACTORISING
     for path in ("recurrence", "convolution")
-    if PATHS[path].refusal(build(case).architecture) is None
+    if PATHS[path].refusal(architecture(case)) is None
 ]
 DPF = dict(attention="dpf", normalisation="softmax", window=None, stride=1)
 
