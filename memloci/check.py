@@ -784,9 +784,9 @@ class Layer:
         """A short table of sum_h g_h w_h; None where there is none, or where the heads stand for themselves."""
         own = [(I(x) * c, a, b) for x, (c, a, b) in zip(g, terms, strict=True) if x]
         left, values, q, found = [abs(beyond(t, 0)).hi for t in own], [at(t, 1) for t in own], [exp(I.of(-t[2])) for t in own], {}
-        enough, off = sum(left) >> 60, 0
+        enough, off = sum(left) >> 90, 0  # coefficients of later layers cancel, so that what is left out here weighs more there
         while sum(left) > enough:
-            if len(found) > 400 or self.alone or self.kind[1] == "log":
+            if len(found) > 600 or self.alone or self.kind[1] == "log":
                 return {("w", rate): x for x, rate in zip(g, rates, strict=True) if x}, 0, lambda: l1(own, lambda z: ZERO, 1)
             found[len(found) + 1] = middle(x := sum(values, ZERO))
             off += x.hi - x.lo + 1

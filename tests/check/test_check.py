@@ -18,8 +18,11 @@ import pytest
 
 from memloci import check
 from memloci.cli import main
-from memloci.model.store import named_leaves
+from memloci.core.errors import BadInput
+from memloci.model.store import named_leaves, read
 from memloci.model.transformer import Transformer
+from memloci.pipeline import task_of
+from memloci.tasks.task import Task
 from tests.check.models import EXAMPLES, certificate_of, model_of, write
 
 FILE = Path(check.__file__)
@@ -89,13 +92,15 @@ def scaled(name: str, bound: float, exact: float) -> dict[str, Any]:
     }
 
 
-@cache
-def _errors(name: str) -> Any:
-    """(weights, sequences) -> the largest error, and the sequences with every token at the end that the gradient says."""
-    task, example = EXAMPLES[name].task, model_of(name)
-    _, rest = eqx.partition(example, eqx.is_array)
-    lo, hi = (np.array([getattr(c.domain[k], s) for c in task.channels]) for k, s in ((0, "lo"), (-1, "hi")))
+def _ends(task: Task) -> list[list[float]]:
+    """The ends of all pieces of every channel: where affine errors are largest."""
+    return [[end for piece in c.domain for end in (piece.lo, piece.hi)] for c in task.channels]
+
+
+def _attack(task: Task, rest: Any) -> Any:
+    """(weights, sequences) -> the largest error, also with every token at the end that the gradient says."""
     free = jnp.asarray([not c.finite for c in task.channels])
+    low, high = (jnp.asarray([f(ends) for ends in _ends(task)]) for f in (min, max))
 
     def error(w: Any, x: Any) -> Any:
         y = jax.vmap(eqx.combine(w, rest))(x).astype(jnp.float64)
@@ -105,43 +110,112 @@ def _errors(name: str) -> Any:
 
     def attack(w: Any, x: Any) -> Any:
         slope = jax.grad(last)(x, w)
-        low, high = (jnp.asarray(end, x.dtype) for end in (lo, hi))
-        moved = jnp.where(free[None, None, :], jnp.where(slope > 0, high, low), x)
+        moved = jnp.where(free[None, None, :], jnp.where(slope > 0, high, low).astype(x.dtype), x)
         return jnp.maximum(jnp.abs(error(w, x)).max(), jnp.abs(error(w, moved)).max())
 
-    return jax.jit(attack)
+    return attack
 
 
-def worst_error(name: str, model: Transformer, seed: int = 0) -> float:
+@cache
+def _compiled_attack(name: str) -> Any:
+    return jax.jit(_attack(EXAMPLES[name].task, eqx.partition(model_of(name), eqx.is_array)[1]))
+
+
+def worst_error(name: str, model: Transformer, seed: int = 0, task: Task | None = None) -> float:
     """The largest error that is found on 32 sequences and on what the gradient makes of them; NaN counts as infinite."""
-    rng, n, columns = np.random.default_rng(seed), 24, []
-    for channel in EXAMPLES[name].task.channels:
-        ends = [end for piece in channel.domain for end in (piece.lo, piece.hi)]
-        columns.append(rng.choice(ends, (32, n)))
+    rng, n = np.random.default_rng(seed), 24
+    columns = [rng.choice(ends, (32, n)) for ends in _ends(task or EXAMPLES[name].task)]
     x = jnp.asarray(np.stack(columns, axis=-1), model.W_E.dtype)
-    found = float(_errors(name)(eqx.partition(model, eqx.is_array)[0], x))
+    weights, rest = eqx.partition(model, eqx.is_array)
+    found = float((_attack(task, rest) if task else _compiled_attack(name))(weights, x))
     return math.inf if math.isnan(found) else found
 
 
 def mutated(model: Transformer, rng: np.random.Generator) -> Transformer:
-    """One weight changed: its sign, its place, its last bits, a factor, or something added."""
+    """One weight changed: sign, place, last bit, a small factor, a power of 2, a large factor, or something added."""
     leaves = [np.array(leaf) for _, leaf in named_leaves(model)]
     at = [k for k, leaf in enumerate(leaves) if leaf.dtype.kind == "f" and leaf.size]
     flat = leaves[int(rng.choice(at))].reshape(-1)
     i, j = rng.integers(flat.size, size=2)
-    match rng.integers(5):
+    match rng.integers(7):
         case 0:
             flat[i] = -flat[i]
         case 1:
             flat[i], flat[j] = flat[j], flat[i]
         case 2:
-            flat[i] *= 1 + 10.0 ** rng.uniform(-7, -1)
+            flat[i] = np.nextafter(flat[i], flat.dtype.type(rng.choice([-np.inf, np.inf])))
         case 3:
+            flat[i] *= 1 + 10.0 ** rng.uniform(-7, -1)
+        case 4:
             flat[i] *= 2.0 ** rng.integers(-3, 4)
+        case 5:
+            flat[i] *= 10.0 ** rng.uniform(2, 6)
         case _:
             flat[i] += 10.0 ** rng.uniform(-7, 1)
     tree = jax.tree.structure(model)
     return jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in leaves])
+
+
+def _edit(path: Path, change: Any) -> None:
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+def _other_task(record: dict[str, Any], rng: np.random.Generator) -> None:
+    """Other ranges or letters, another lag or kernel, another readout: the weights stay."""
+    task = record["task"]
+    channels = task.setdefault("channels", [{"name": "x", "range": [-1, 1]}])
+    channel = channels[int(rng.integers(len(channels)))]
+    factor = float(rng.choice([0.5, 1.25, 2.0, 8.0]))
+    match rng.integers(3):
+        case 0 if "values" in channel and not {"memories"} & task.keys():
+            channel["values"] = [v * factor for v in channel["values"]]
+        case 1 if "lags" in task:
+            task["lags"] = [
+                lag + int(rng.integers(2)) if isinstance(lag, int) else lag for lag in task["lags"]
+            ]
+        case 2:
+            first = task["readout"] if isinstance(task["readout"], str) else task["readout"][0]
+            changed = f"{float(rng.choice([1.0, 1.001, -1.0, 2.0]))} * ({first})"
+            task["readout"] = changed if isinstance(task["readout"], str) else [changed, *task["readout"][1:]]
+        case _ if "values" not in channel:
+            channel.pop("intervals", None)
+            channel["range"] = [-factor, factor]
+        case _:
+            task["readout"] = "0.5"
+
+
+def _other_switches(record: dict[str, Any], rng: np.random.Generator) -> None:
+    """Other switches of the architecture, or other extras."""
+    changes: list[tuple[str, str, Any]] = [
+        ("extra", "precision", "float64"),
+        ("extra", "tolerance", 1.0),
+        ("architecture", "precision", "float64"),
+        ("architecture", "path", "plain"),
+        ("architecture", "window", 5),
+        ("architecture", "buckets", 16),
+        ("architecture", "normalisation", "softmax"),
+        ("architecture", "encoding", "log"),
+        ("architecture", "attention", "tmx"),
+        ("architecture", "stride", 2),
+        ("architecture", "norm", "pre"),
+    ]
+    where, key, value = changes[int(rng.integers(len(changes)))]
+    record.setdefault(where, {})[key] = value
+
+
+def _other_proof(record: dict[str, Any], rng: np.random.Generator) -> None:
+    """Parts of the certificate beside its bounds."""
+    match rng.integers(4):
+        case 0:
+            record["terms"][int(rng.integers(len(record["terms"])))]["E"] *= 10.0 ** rng.uniform(-2, 2)
+        case 1:
+            record["terms"] = record["terms"][:-1]
+        case 2:
+            record["bound_by_precision"][record["precision"]] *= 0.5
+        case _:
+            record["status"] = "missed" if record["status"] == "met" else "met"
 
 
 def accepted(directory: Path) -> bool:
@@ -153,23 +227,48 @@ def accepted(directory: Path) -> bool:
 
 
 def attempt(name: str, seed: int, tmp_path: Path) -> tuple[bool, bool]:
-    """(accepted, false): a change of the weights or of the claims, drawn from a seed."""
+    """(accepted, false): a change of weights, claims, proof, task, switches or circuit, drawn from a seed.
+
+    What is on disk decides: memloci reads it again, and a sequence whose error exceeds the claimed bound shows it false.
+    A certificate that contradicts itself is false as well.
+    """
     rng = np.random.default_rng(seed)
-    claim, model = json.loads(certificate_of(name)), model_of(name)
-    bounds: dict[str, Any] = {}
-    if rng.integers(3):
-        model = mutated(model, rng)
-    else:
-        bounds = scaled(name, *(10.0 ** rng.uniform(-2, 0.1, 2)))
-    try:
-        write(tmp_path, name, model, **bounds)
-    except ValueError:  # a slope whose sum diverges is never written
-        return False, True
+    model = model_of(name)
+    match rng.choice(
+        ["weights", "claims", "proof", "task", "switches", "circuit"], p=[0.4, 0.2, 0.1, 0.15, 0.1, 0.05]
+    ):
+        case "weights":
+            model = mutated(model, rng)
+            try:
+                write(tmp_path, name, model)
+            except ValueError:  # a slope whose sum diverges is never written
+                return False, True
+            bound = json.loads(certificate_of(name))["bound"]
+            return accepted(tmp_path), worst_error(name, model, seed) > bound
+        case "claims":
+            claims = scaled(name, *(10.0 ** rng.uniform(-2, 0.1, 2)))
+            taken = accepted(write(tmp_path, name, **claims))
+            return taken, worst_error(name, model, seed) > claims["bound"]
+        case "proof":
+            _edit(write(tmp_path, name) / "certificate.json", lambda record: _other_proof(record, rng))
+            return accepted(tmp_path), True
+        case "circuit":  # nobody asks it
+            (write(tmp_path, name) / "circuit.json").write_bytes(rng.bytes(64))
+            return accepted(tmp_path), False
+        case where:
+            change = _other_task if where == "task" else _other_switches
+            _edit(write(tmp_path, name) / "model.json", lambda record: change(record, rng))
     taken = accepted(tmp_path)
-    return taken, worst_error(name, model, seed) > (bounds or claim)["bound"]
+    try:
+        stored = read(tmp_path, changed=True)
+        task = task_of(stored, tmp_path)
+        assert task is not None
+        return taken, worst_error(name, stored.model, seed, task) > json.loads(certificate_of(name))["bound"]
+    except (BadInput, ValueError):  # nothing that runs, so that nothing may be confirmed of it
+        return taken, True
 
 
-@pytest.mark.parametrize("name", QUICK[:-1])
+@pytest.mark.parametrize("name", ["lin", "rotary", "t5"])
 def test_nothing_false_is_accepted(name, tmp_path):
     """Truth is what the model does: an error above the claimed bound, once seen, must not have been confirmed."""
     drawn = [attempt(name, seed, tmp_path / str(seed)) for seed in range(8)]
@@ -181,7 +280,9 @@ def test_nothing_false_is_accepted(name, tmp_path):
 @pytest.mark.parametrize("name", QUICK)
 def test_nothing_false_is_accepted_of_a_thousand(name, tmp_path):
     drawn = [attempt(name, seed, tmp_path / str(seed)) for seed in range(100, 100 + 1000 // len(QUICK) + 1)]
-    assert not any(taken and false for taken, false in drawn)
+    counts = {pair: drawn.count(pair) for pair in sorted(set(drawn))}
+    print(f"{name}: (accepted, false) {counts}")
+    assert not any(taken and false for taken, false in drawn), counts
     assert any(taken for taken, _ in drawn) and any(false for _, false in drawn)
 
 
