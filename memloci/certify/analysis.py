@@ -20,7 +20,7 @@ from memloci.certify.cases import FOREVER, Cases, cases_of, one_case
 from memloci.certify.fixed_kernels import FixedKernelHeads
 from memloci.certify.layer import Extent, Layer, LayerHeads
 from memloci.certify.match_heads import MatchHeads
-from memloci.certify.neglected import SharpHeads, neglects, refuse_illegible
+from memloci.certify.neglected import SharpHeads, neglects, refuse_averages, refuse_illegible
 from memloci.certify.position_forms import Inputs, PositionForms, embedded
 from memloci.certify.rounding import Format, Watched, format_of, product_error, underflow
 from memloci.certify.slacks import evaluation
@@ -89,6 +89,9 @@ class CaseAnalysis:
         """The heads of a layer, as they are evaluated."""
         layer = self.layers[l]
         if not self.neglects:
+            return layer.heads
+        if isinstance(layer.heads, MatchHeads):  # the bound of plain attention holds
+            refuse_averages(layer.heads.p, layer.heads.writing, l)
             return layer.heads
         return SharpHeads.of(layer.heads, (layer.neurons.B, layer.neurons.A))
 

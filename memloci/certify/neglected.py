@@ -16,6 +16,11 @@ fixed    the lag with the largest computed logit. Logits are computed up to d, s
 asked    position 0, and t - z with the bits of z read from signs. Bit b is read right where the amplitude A_b
          exceeds all that the query, the key and the roundings can be off; then z is the match of pointers.py,
          and N is at most the weight beside it. Where the query finds position 0, that is kept anyway.
+compared the token with the largest computed logit, weighed 1 (match_heads.py). Where that file shows what a head finds, logits
+         are off by |p| / 8 at most and the next one is |p| lower, so the winner is the token that is found, and its value
+         arrives as it is: nothing that plain attention loses of it, or adds to it, is lost or added here. Where it shows
+         nothing, any value of the past is covered. So the bound of plain attention holds, without a term. Heads with p = 0
+         average, which one token does not: they are refused.
 
 Roundings: a sum over fewer places, whose logits turn once instead of twice, loses no more than the plain one.
 """
@@ -206,6 +211,15 @@ def spells(q: Ball, k: Ball, turns: np.ndarray, z: np.ndarray, precision: Format
             angle = np.pi * ((z % (1 << (b + 1))) / 2.0**b)
             right &= C[:, j] * np.cos(angle) + S[:, j] * np.sin(angle) > off[:, j]
     return right
+
+
+def refuse_averages(p: np.ndarray, writing: list[int], l: int) -> None:
+    for h in writing:
+        if p[h] == 0:
+            raise BadInput(
+                f"layer {l}, head {h}: path 'sharp' reads one token, and a head with slope 0 averages all matches; "
+                "use path 'certified'"
+            )
 
 
 def refuse_illegible(model: Transformer) -> None:

@@ -72,7 +72,7 @@ class Counterexample:
 
     def __str__(self) -> str:
         return (
-            f"two pasts of {len(self.first) - 1} tokens, asked for {self.channel} at lag {self.lag}: answers "
+            f"two pasts of {len(self.first) - 1:,} tokens, asked for {self.channel} at lag {self.lag}: answers "
             f"{number(self.apart, 2)} apart, targets {number(np.ptp(self.targets, axis=0).max())} apart, "
             f"so the error is {number(self.error)} ({self.how})"
         )
@@ -198,7 +198,12 @@ def _pasts(exam: Questions, n: int, older: int, dtype: Any) -> _Pasts:
     middle = [piece.lo if piece.is_point else (piece.lo + piece.hi) / 2 for piece in exam.box]
     rows, columns = np.array(places).T
     ends = np.array([inside(exam.box[c], dtype) for c in columns])
-    return _Pasts(np.tile(middle, (t + 1, 1)), asked, rows, columns, ends)
+    base = np.tile(middle, (t + 1, 1))
+    for q in asked:
+        if q.key is not None:
+            lag, token = q.key
+            base[t - lag] = token
+    return _Pasts(base, asked, rows, columns, ends)
 
 
 def _search(
@@ -215,7 +220,7 @@ def _search(
     exam = questions(task)
     shown = jax.jit(lambda x: (answer(x), task.target(x)[-1]))
     for k, one in enumerate(jr.split(key, rounds)):
-        pasts = _pasts(exam, n, 0 if k % 2 == 0 else min(n, 64), dtype)
+        pasts = _pasts(exam, n, min(n, 64) if k % 2 and exam.older else 0, dtype)
         zeros, left = antipodes(
             lambda u, pasts=pasts: S(pasts(u)), len(pasts.rows), len(pasts.asked), key=one, starts=starts
         )

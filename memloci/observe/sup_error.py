@@ -32,6 +32,8 @@ from memloci.observe.counterexample import Counterexample, counterexample
 from memloci.observe.inside import inside
 from memloci.routes.capacity import obstacle
 from memloci.tasks.inputs import sample
+from memloci.tasks.memories.base import Recall
+from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
 
 REDRAWS = 4  # of symbols, per step
@@ -67,9 +69,15 @@ class Measurement:
 
 
 def default_length(task: Task) -> int:
-    """Long enough for every memory to be filled, and for kernels to show their tails."""
-    reach = max((1_024 if bound == float("inf") else int(bound) for bound in task.lag_bounds), default=0)
-    return min(4_096, max(64, 2 * reach + 8))
+    """Long enough for every memory to be filled, for kernels to show their tails, and for symbols to come again."""
+    return min(4_096, max(64, 2 * max(map(_reach, task.recalls), default=0) + 8))
+
+
+def _reach(recall: Recall) -> int:
+    if isinstance(recall, Occurrence):  # a few times as many tokens as there are symbols to be found
+        symbols = math.prod(len(e.letters) for e in recall.predicate.equalities)
+        return min(1_024, recall.offset + 2 * max(symbols, 32))
+    return 1_024 if recall.bound == float("inf") else int(recall.bound)
 
 
 def measure(

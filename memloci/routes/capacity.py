@@ -17,12 +17,12 @@ holds for any recurrent state of n numbers that depends continuously on the past
 
 Which readouts: those that return a memory's real channel as it is (`v1`); others ask for nothing here, so N
 is never too large. Nested lags: the past's symbols, equal in all tokens, are chosen so that most can be
-asked for; a cleverer past might make it more. Fixed and essential tasks ask the same at every t: N = 0.
+asked for; a cleverer past might make it more. Fixed and essential tasks ask the same at every t: N = 0. Matches ask for one
+number per key and channel (match_capacity.py).
 """
 
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +30,10 @@ from memloci.core.intervals import Interval
 from memloci.core.numbers import literal
 from memloci.language.expression import Variable
 from memloci.model.architecture import Architecture
+from memloci.routes.match_capacity import match_questions
+from memloci.routes.questions import Question as Question
+from memloci.routes.questions import Questions as Questions
+from memloci.routes.questions import middle_of
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.names import channel_of, memory_of
 from memloci.tasks.task import Task
@@ -37,26 +41,6 @@ from memloci.tasks.task import Task
 FACTORISING = ("dpf", "tmx")  # the query's part of the logit does not depend on s
 EXPONENTIAL = ("softmax", "infinite", "none")  # a sum of logits becomes a product of weights
 MOST_PASTS = 256  # symbols of the past that are tried, for nested lags
-
-
-@dataclass(frozen=True)
-class Question:
-    """A present token that asks for one real number of the past."""
-
-    output: int  # which returns it
-    channel: int
-    lag: int
-    reach: int  # no memory that the answer depends on lies further back
-    token: tuple[float, ...]
-    r: float  # half the length of the channel's interval
-
-
-@dataclass(frozen=True)
-class Questions:
-    """All that can be asked of pasts whose tokens lie in one box: the longest intervals and least lags first."""
-
-    box: tuple[Interval, ...]  # per channel, the piece of its domain; a point is a symbol
-    asked: tuple[Question, ...]
 
 
 def capacity(task: Task) -> int:
@@ -115,7 +99,8 @@ def questions(task: Task) -> Questions:
         read = any(channel_of(v) == channel.name for v in nested)
         choices.append(channel.domain if read else (best,))
     boxes = itertools.islice(itertools.product(*choices), MOST_PASTS)
-    return max((_asked(task, box) for box in boxes), key=lambda found: len(found.asked))
+    exams = [_asked(task, box) for box in boxes] + [match_questions(task)]
+    return max(exams, key=lambda found: len(found.asked))
 
 
 def _asked(task: Task, box: tuple[Interval, ...]) -> Questions:
@@ -143,9 +128,9 @@ def _asked(task: Task, box: tuple[Interval, ...]) -> Questions:
         for lag, at in zip(values.tolist(), first.tolist(), strict=True):
             if lag == 0:  # the present itself is not of the past
                 continue
-            token = [_middle(piece) for piece in box]
+            token = [middle_of(piece) for piece in box]
             for (v, domain), k in zip(present, np.unravel_index(at, lags.shape), strict=True):
-                token[names.index(channel_of(v))] = _middle(domain[int(k)])
+                token[names.index(channel_of(v))] = middle_of(domain[int(k)])
             one = Question(output, c, lag, int(max(lag, reach)), tuple(token), box[c].width / 2)
             found.setdefault((c, lag), one)
     return Questions(box, tuple(sorted(found.values(), key=lambda q: (-q.r, q.lag, q.channel))))
@@ -155,7 +140,3 @@ def _ancestors(task: Task, i: int) -> set[int]:
     """The memories that the lag of memory i depends on."""
     parents = task.parents[i - 1]
     return set(parents).union(*(_ancestors(task, j) for j in parents))
-
-
-def _middle(piece: Interval) -> float:
-    return piece.lo if piece.is_point else (piece.lo + piece.hi) / 2

@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 
 from memloci.model.architecture import Architecture
+from memloci.model.transformer import Transformer
+from memloci.observe.counterexample import counterexample, counterexample_recurrent
 from memloci.routes.capacity import capacity, exemption, obstacle, questions, state
 from memloci.tasks.gallery import GALLERY
-from memloci.tasks.short import Adaptive, Fixed
+from memloci.tasks.memories.match import Match
+from memloci.tasks.short import Adaptive, Fixed, Matched
+from memloci.tasks.task import Task
 
 A = {"name": "a", "values": [1, 2, 3, 4]}
 V, W = {"name": "v", "range": [-1, 1]}, {"name": "w", "range": [0, 10]}
@@ -43,16 +47,33 @@ def test_capacity_counts_the_numbers_that_can_be_asked_for(channels, lags, reado
 def test_gallery():
     counts = {name: capacity(make()) for name, make in GALLERY.items()}
     assert counts["pointer"] == 8 and counts["pointer-far"] == 9 and counts["nested-1"] == 4
+    assert counts["mqar"] == 64 * 16 and counts["what-came-next"] == counts["selective-copy"] == 8
+    assert counts["needle"] == 1 and counts["induction"] == 0  # one mark; symbols can be packed
     assert counts["switch"] == 2 and counts["delay"] == counts["power-law"] == 0
 
 
-@pytest.mark.parametrize("name", ["pointer", "pointer-far", "switch", "nested-1", "nested-2", "nested-3"])
+ASKING = [
+    "pointer",
+    "pointer-far",
+    "switch",
+    "nested-1",
+    "nested-2",
+    "nested-3",
+    "needle",
+    "what-came-next",
+    "selective-copy",
+]
+
+
+@pytest.mark.parametrize("name", ASKING)
 def test_a_question_gets_the_number_it_asks_for(name):
     task = GALLERY[name]()
     exam = questions(task)
     middle, t = [(piece.lo + piece.hi) / 2 for piece in exam.box], max(q.reach for q in exam.asked)
     x = np.tile(middle, (len(exam.asked), t + 1, 1))
     for k, q in enumerate(exam.asked):
+        for lag, token in (other.key for other in exam.asked if other.key):
+            x[k, t - lag] = token
         x[k, t] = q.token
         x[k, t - q.lag, q.channel] = exam.box[q.channel].hi
     told = np.asarray(jax.jit(task.target)(x))[:, -1]
@@ -84,3 +105,51 @@ def test_unequal_ranges_promise_what_the_longest_ones_do():
     # 4 numbers on [0, 10] and 4 on [-1, 1]: a state of 3 must confuse the former, a state of 4 the latter.
     assert "at least 5" in str(obstacle(architecture(layers=1, heads=1, value_dim=3), task))
     assert "at least 1" in str(obstacle(architecture(layers=1, heads=1, value_dim=4), task))
+
+
+@pytest.mark.parametrize("which", ["latest", "earliest", "mean"])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_matches_ask_for_one_number_per_key(which, offset):
+    channels = [A, {"name": "b", "values": [2, 3, 9]}, V]
+    memory = Match("a1 == b0 and b1 != 9", which=which, offset=offset)
+    task = Task(channels=channels, memories=[memory], readout="v1")
+    exam = questions(task)
+    assert len(exam.asked) == 2  # the letters 2 and 3 of both alphabets
+    t = max(q.reach for q in exam.asked)
+    for q in exam.asked:
+        x = np.tile([1.0, 9.0, 0.0], (t + 1, 1))
+        for other in exam.asked:
+            assert other.key is not None
+            x[t - other.key[0]] = other.key[1]
+        x[t], x[t - q.lag, q.channel] = q.token, 0.75
+        assert np.asarray(task.target(x))[-1, 0] == 0.75
+
+
+def test_a_state_below_one_number_per_key_is_refused_and_shown():
+    task = GALLERY["what-came-next"]()
+    small = architecture(layers=1, heads=2, value_dim=3)
+    assert "asks for 8" in str(obstacle(small, task)) and obstacle(architecture(), task) is None
+    model = Transformer(small, task.d, task.outputs, key=jax.random.key(0))
+    shown = counterexample(model, task, key=jax.random.key(1))
+    assert shown is not None and shown.error >= 0.999 and np.ptp(shown.targets) > 1.9
+
+
+def test_a_slot_per_key_suffices():
+    """The converse: a state of N d numbers, one slot per key and channel, answers every query."""
+    task = Matched(channels=[A, V], matches=["a1 == a0"], readout="v1")
+    slots = lambda x: jax.nn.one_hot(x[0].astype(int) - 1, 4, dtype=x.dtype)
+    step = lambda s, x: s * (1 - slots(x)) + slots(x) * x[1]
+    x = np.stack(
+        [np.random.default_rng(0).integers(1, 5, 60), np.random.default_rng(1).uniform(-1, 1, 60)], axis=1
+    )
+    state_, target = jax.numpy.zeros(4), np.asarray(task.target(x))
+    for t in range(60):
+        assert np.isclose(float(slots(jax.numpy.asarray(x[t])) @ state_), target[t, 0], atol=1e-6)
+        state_ = step(state_, jax.numpy.asarray(x[t]))
+    wide = lambda s, x: step(s, x)
+    assert counterexample_recurrent(wide, lambda s, x: slots(x) @ s, 4, task, key=jax.random.key(0)) is None
+    few = lambda s, x: step(jax.numpy.append(s, 0.0), x)[:3]
+    shown = counterexample_recurrent(
+        few, lambda s, x: slots(x) @ jax.numpy.append(s, 0.0), 3, task, key=jax.random.key(0)
+    )
+    assert shown is not None and shown.error >= 0.999

@@ -6,7 +6,7 @@
 | blocks | n min(n, w) | n | every score and normalisation of this package |
 | recurrence | n | n | dpf, tmx with lin, log or a short t5 table, no window |
 | convolution | n log n | n | dpf, tmx; only if asked for: convolution.py says why |
-| sharp | n | n | heads that read a few positions each; only if asked for: sharp.py |
+| sharp | n, or n U for U distinct keys | n | heads that read a few positions each; only if asked for: sharp.py |
 
 `auto` takes the fastest that agrees with the definition to rounding. `certified` takes the fastest of those whose
 rounding the certificates cover: the recurrence of lin heads with `infinite` normalisation, and blocks for all others. It

@@ -7,7 +7,8 @@ A sharp rotary head weighs one lag nearly 1. Without a dot product that is the l
 the visible ones, a running maximum of the table. With one, the phases of the query spell it: if all cosines
 peak at z, the sign of C_b cos + S_b sin at the bits below b is bit b of z. The key that the query is compared
 with is the position's own, because sharp heads have keys that are alike; position 0 alone may have another
-(a sink), so it is asked as well. Softmax then runs over these two places.
+(a sink), so it is asked as well. Softmax then runs over these two places. With `lin`, dp heads compare content, and the
+token with the largest logit is found by its key (by_content.py).
 
 This is not the plain definition: what lies elsewhere is left out. For weights a(t, s) with the mass N outside
 the places that are kept,
@@ -28,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from memloci.core.arrays import Lags, OfLags, Stream, Turns
 from memloci.model.paths.base import AbstractPath, Serves, Values
+from memloci.model.paths.by_content import compared
 from memloci.model.rotation import angles, rotate
 
 if TYPE_CHECKING:  # these stand above
@@ -45,7 +47,9 @@ class Sharp(AbstractPath):
     name = "sharp"
     growth = "n time and memory; approximate, reads one place per head"
 
-    serves = Serves(scores=("dp", "dpf", "tmx"), encodings=("rope",), normalisations=("softmax", "infinite"))
+    serves = Serves(
+        scores=("dp", "dpf", "tmx"), encodings=("rope", "lin"), normalisations=("softmax", "infinite")
+    )
 
     @classmethod
     def refusal(cls, architecture: "Architecture") -> str | None:
@@ -55,10 +59,10 @@ class Sharp(AbstractPath):
                 "path 'sharp' with attention 'tmx-mul': its weights fall off from the nearest or the farthest "
                 "lag at a rate that the query sets, so what one place leaves out has no bound"
             )
-        if a.encoding != "rope":
+        if a.encoding != "rope" and (a.attention, a.encoding, a.normalisation) != ("dp", "lin", "softmax"):
             return (
                 f"path 'sharp' reads a lag off rotary phases, and encoding {a.encoding!r} has none; use "
-                "encoding 'rope' or another path"
+                "encoding 'rope', attention 'dp' with 'lin' under 'softmax', or another path"
             )
         if a.normalisation == "none":
             return (
@@ -73,8 +77,15 @@ class Sharp(AbstractPath):
     def recall(cls, heads, X: Stream, V: Values) -> Values:
         if X.shape[0] == 0:
             return V
-        one = _asked if heads.score.dot else _fixed
-        return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None, 1), out_axes=1)(heads, X, V)
+        return _recalled(heads, X, V)
+
+
+@eqx.filter_jit  # a model called by itself compiles each layer once, not at every call
+def _recalled(heads: "Head", X: Stream, V: Values) -> Values:
+    if not heads.encoding.rotates:
+        return compared(heads, X, V)
+    one = _asked if heads.score.dot else _fixed
+    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None, 1), out_axes=1)(heads, X, V)
 
 
 # -- a lag that the query spells ---------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def test_gradients_reach_the_token_that_is_read():
 @pytest.mark.parametrize(
     "switches, reason",
     [
-        ({"encoding": "lin"}, "reads a lag off rotary phases"),
+        ({"encoding": "log"}, "reads a lag off rotary phases"),
         ({"attention": "dpf", "encoding": "t5"}, "reads a lag off rotary phases"),
         ({"attention": "tmx-mul", "encoding": "log"}, "at a rate that the query sets"),
         ({"encoding": "rope", "normalisation": "none"}, "every position counts"),
