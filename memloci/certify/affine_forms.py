@@ -7,14 +7,14 @@ mixes in, and, for a precision with unit roundoff u, all its roundings. Midpoint
 and their own roundings are bounded and added to E: these are balls, in float64.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from memloci.certify.cases import Cases
 from memloci.certify.rounding import Format, gamma, inexact, underflow
-from memloci.certify.slacks import OWN, ROUNDED
+from memloci.certify.slacks import OWN, ROUNDED, SUMMED
 
 EXACT = Format(0.0)
 FAINT = 1e-24  # tuned: errors of this size come from underflow alone
@@ -305,3 +305,41 @@ def relu(X: AffineForms) -> AffineForms:
     coef = np.zeros_like(X.coef)
     coef[:, X.dependent] = slope[:, X.dependent, None] * X.coef[:, X.dependent]
     return AffineForms(X.cases, slope * X.const + half, coef, E)
+
+
+# -- errors as unknowns --------------------------------------------------------------------------------------
+
+MOST_LIFTED = 128  # tuned: errors of one step that are followed apart
+ROOM = 1 << 24  # tuned: numbers that they may take
+
+
+def errors_as_unknowns(X: AffineForms, which: np.ndarray) -> AffineForms:
+    """The errors of some coordinates as unknowns of their own."""
+    n, D, k = *X.const.shape, len(which)
+    coef, E = np.zeros((n, D, k)), X.E.copy()
+    coef[:, which, np.arange(k)] = 1.0
+    radius = np.where(np.isfinite(E[:, which]), E[:, which], 0.0)
+    E[:, which] -= radius
+    centre = np.concatenate([X.cases.centre, np.zeros((n, k))], axis=1)
+    cases = replace(X.cases, centre=centre, radius=np.concatenate([X.cases.radius, radius], axis=1))
+    return AffineForms(cases, X.const, np.concatenate([X.coef, coef], axis=2), E)
+
+
+def unknowns_as_errors(X: AffineForms, cases: Cases) -> AffineForms:
+    """The unknowns beyond those of `cases` as errors again."""
+    A = cases.centre.shape[1]
+    back = np.einsum("nda,na->nd", np.abs(X.coef[:, :, A:]), X.cases.radius[:, A:])
+    return AffineForms(cases, X.const, X.coef[:, :, :A], X.E + back * SUMMED)
+
+
+def widened(X: AffineForms, cases: Cases) -> AffineForms:
+    """The same forms among more unknowns, of which the first are its own."""
+    n, D, A = X.coef.shape
+    more = np.zeros((n, D, cases.centre.shape[1] - A))
+    return AffineForms(cases, X.const, np.concatenate([X.coef, more], axis=2), X.E)
+
+
+def room_for(X: AffineForms, more: int) -> bool:
+    """Whether forms of the stream and of so many other numbers, in twice MOST_LIFTED more unknowns, are no burden."""
+    n, D, A = X.coef.shape
+    return n * (D + more) * (A + 2 * MOST_LIFTED) <= ROOM

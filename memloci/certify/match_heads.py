@@ -317,19 +317,18 @@ class MatchesAmong:
             others = [np.flatnonzero(good[r]) for r in chosen]
         token = np.array([group[0] for group in others], dtype=np.int64)
         const, coef, E = values.const[token], values.coef[token][:, :, :d], values.E[token]
-        hidden = values.spread_of(slice(d, 2 * d))[token]
+        hidden = values.spread_of(slice(d, None))  # what depends on other tokens, and errors
         # Position 0 is a case of its own, and a mean is over several: how far they are apart.
         apart = np.zeros_like(E)
         for r, (t, group) in enumerate(zip(token, others, strict=True)):
+            apart[r] = hidden[group].max(axis=0)
             if len(group) > 1:
                 c = np.abs(values.const[group] - values.const[t]).max(axis=0)
-                w = np.abs(values.coef[group] - values.coef[t]).max(axis=0)
-                reach = np.abs(values.cases.centre[group]).max(axis=0) + values.cases.radius[group].max(
-                    axis=0
-                )
-                apart[r] = c + w @ reach + values.E[group].max(axis=0)
+                w = np.abs(values.coef[group][:, :, :d] - values.coef[t][:, :d]).max(axis=0)
+                reach = np.abs(values.cases.centre[group, :d]) + values.cases.radius[group, :d]
+                apart[r] += (c + w @ reach.max(axis=0) + values.E[group].max(axis=0)) * (1 + LIBM)
         forms = values.take(token)
-        E = E + hidden + apart + self._errors(forms, beside[chosen], found.most, precision)
+        E = E + apart + self._errors(forms, beside[chosen], found.most, precision)
         if not p and precision.u:  # a mean of up to n tokens
             E = E + times(gamma(2 * self.heads.longest[0] + 8, precision.u), forms.size)
         rows.append(asking[chosen])

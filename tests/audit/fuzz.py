@@ -39,7 +39,7 @@ from tests.audit.oracle import Oracle, Undecided, exceeds
 from tests.audit.random_tasks import SERVES, random_task
 from tests.audit.raw_models import RAW, raw_model
 
-PER_TASK = 8  # cases of one compiled model; compiling takes longer than attacking
+PER_TASK = 10  # cases of one compiled model; compiling takes longer than attacking
 PATHS = ("certified", "plain", "blocks", "recurrence", "sharp", "auto", "convolution")
 LENGTHS = ((48, 24), (32, 40), (16, 150))  # sequences at once, and their length
 VERBOSE = bool(os.environ.get("FUZZ_VERBOSE"))
