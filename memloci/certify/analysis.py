@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, nothing
+from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, nothing, taken_for_0
 from memloci.certify.candidates import Candidates
 from memloci.certify.cases import FOREVER, Cases, cases_of, one_case
 from memloci.certify.fixed_kernels import FixedKernelHeads
@@ -211,8 +211,8 @@ class CaseAnalysis:
         sizes, error = np.array(self.inputs.sizes), self._input_errors(precision)
         rounded = product_error(self.W_E, sizes, error, precision.u, self.b_E, self.stored(precision))
         rounded = rounded + underflow(self.W_E, sizes + error, precision)
-        # 0 + b_E is exact
-        rounded = np.where(self.W_E.any(axis=1) | self.stored(precision), rounded, 0.0)
+        alone = taken_for_0(self.b_E, precision)
+        rounded = np.where(self.W_E.any(axis=1) | self.stored(precision), rounded, alone)
         precision.expect(np.abs(self.W_E) @ sizes + np.abs(self.b_E) + rounded)
         return embedded(self.W_E, self.b_E, self.inputs, rounded)
 
