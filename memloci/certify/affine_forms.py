@@ -7,16 +7,17 @@ mixes in, and, for a precision with unit roundoff u, all its roundings. Midpoint
 and their own roundings are bounded and added to E: these are balls, in float64.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from memloci.certify.cases import Cases
 from memloci.certify.rounding import Format, gamma, inexact, underflow
-from memloci.certify.slacks import OWN, ROUNDED
+from memloci.certify.slacks import OWN, ROUNDED, SUMMED
 
 EXACT = Format(0.0)
+SMALLEST = 2.0**-1074  # of float64
 FAINT = 1e-24  # tuned: errors of this size come from underflow alone
 
 
@@ -126,9 +127,8 @@ def linear(
     E = M.absolute(X.E) + np.where(own > 0, own * (1 + 1e-6), 0.0)
     result = AffineForms(X.cases, const, coef, np.where(np.isnan(E), np.inf, E))
     rounded = _rounding(M, X, b, result, precision, stored) if precision.u else 0.0
-    E = (
-        result.E + rounded + np.where(M.count(X.nonzero) > 0, _underflow(W, X, precision), 0.0)
-    )  # 0 + b is exact
+    below = np.where(M.count(X.nonzero) > 0, _underflow(W, X, precision), taken_for_0(b, precision))
+    E = result.E + rounded + below
     return AffineForms(
         X.cases, const, coef, _within(np.where(np.isnan(E), np.inf, E), result.size, precision)
     )
@@ -161,14 +161,19 @@ class Matrix:
 
 
 def _own(M: Matrix, X: AffineForms, b: np.ndarray, dependent: np.ndarray) -> np.ndarray:
-    """What the midpoints of W X + b lose in float64: a rounding per term of the number, more for coefficients."""
+    """What the midpoints of W X + b lose in float64: a rounding per term of the number, more for coefficients.
+
+    Nothing where all terms are multiples of a power of 2, g, and their sizes add up to less than g 2^52: every product and
+    every partial sum is then a multiple of g below g 2^53, which float64 holds. A g that underflows to 0 proves nothing, and
+    each product that underflows loses half of the smallest number.
+    """
     terms = M.count(X.const != 0) + (b != 0) + 1
     size = M.absolute(np.abs(X.const)) + np.abs(b)
     at = np.where(M.W != 0, grid_of(M.W) * grid_of(X.const).min(axis=0, initial=np.inf)[None, :], np.inf)
     whole = 2 * OWN * size < np.minimum(
         at.min(axis=1, initial=np.inf), grid_of(b)
     )  # multiples of one power of 2
-    own = np.where(whole | adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size)
+    own = np.where(whole | adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size + terms * SMALLEST)
     if len(dependent):
         reach = X.spread(np.abs(X.cases.centre) + X.cases.radius, absolute=True)
         own[:, dependent] += 2 * (len(X.dependent) + 4) * OWN * (reach @ np.abs(M.W[dependent]).T)
@@ -208,28 +213,35 @@ def _rounding(
 def near_grid(M: Matrix, X: AffineForms, b: np.ndarray, u: float) -> np.ndarray:
     """(n, m): what W X + b rounds where known numbers, up to small errors, are multiples of a power of 2; else infinite.
 
-    symbol_rounding.py has the proof: let all terms be multiples of g up to disturbances that add up to d < 0.45 u g, and
-    all sizes add up to less than g / (4 u). Then partial sums round to multiples of g, and the sum is off by 1.1 d at most;
-    E holds d already. Numbers that are not 0 arrive exactly: they are computed numbers, and half a spacing away is none.
+    Theorem. Let X_j = k_j + c_j + e_j be numbers of the precision, |e_j| <= E_j, c_j what the form says beyond the multiple
+    k_j; let all w_j k_j and b be multiples of g, all sizes add up to less than g / (4 u), and let D = sum |w_j| (|c_j| + E_j)
+    be below 0.45 u g and below 0.45 u |w_j k_j| for every k_j != 0. Then the computed W X + b differs from what the form
+    says, sum w_j (k_j + c_j) + b, by at most sum |w_j| E_j + sum over k_j = 0 of |w_j c_j| + 0.02 D.
+    Proof. If k_j != 0, then k_j is a number of the precision, X_j lies nearer to it than any other, so X_j = k_j and
+    c_j = -e_j. Where k_j = 0, the term is w_j X_j (1 + r), |r| <= 0.01. Partial sums are P + d' (symbol_rounding.py): if
+    P != 0 the result is P and these terms are gone, else they stay with relative roundings. A term that stays is off by
+    E_j + 0.01 (|c_j| + E_j), one that is gone by |c_j|, each times |w_j|.
     """
     # Unknowns around 0 are errors; what depends on others, or on symbols that are not folded in, is no multiple of anything.
     placed = np.zeros(X.const.shape, dtype=bool)
     placed[:, X.dependent] = ((X.coef[:, X.dependent] != 0) & (X.cases.centre != 0)[:, None, :]).any(axis=2)
     whole = np.where(np.abs(X.const) < 2.0**11, np.rint(X.const * 2.0**40) * 2.0**-40, X.const)
-    disturbed = X.E + np.abs(X.const - whole) + X.spread(X.cases.radius, absolute=True) * (1 + 1e-9)
+    beyond = (np.abs(X.const - whole) + X.spread(X.cases.radius, absolute=True)) * (1 + 1e-9)
     reads = M.W != 0
     free = M.count(placed) > 0
     own = grid_of(whole).min(axis=0, initial=np.inf)  # per column, in all cases
     at = np.where(reads, grid_of(M.W) * own[None, :], np.inf).min(axis=1, initial=np.inf)
     at = np.minimum(at, grid_of(b))
-    d = M.absolute(disturbed)
+    d = M.absolute(X.E + beyond)
     few = gamma(M.count(X.nonzero).max(initial=0.0) + 2, u) < 0.01
     held = (np.abs(M.W) * u <= grid_of(M.W)).all(axis=1) & (np.abs(b) * u <= grid_of(b))
     apart = np.where(reads, np.abs(M.W), np.inf).min(axis=1, initial=np.inf)  # each error, by its own product
     finest = np.where(reads, own[None, :], np.inf).min(axis=1, initial=np.inf)
     small = (d < 0.45 * u * at) & (d <= 0.45 * u * finest * apart)
     sizes = M.absolute(X.weight) + np.abs(b)
-    return np.where(~free & held & few & small & (4 * u * sizes < at), 0.2 * d * (1 + 1e-6), np.inf)
+    gone = M.absolute(np.where(whole == 0, beyond, 0.0))
+    lost = (gone + 0.02 * d) * (1 + 1e-6)
+    return np.where(~free & held & few & small & (4 * u * sizes < at), lost, np.inf)
 
 
 def grid_of(x: np.ndarray) -> np.ndarray:
@@ -251,6 +263,11 @@ def _underflow(W: np.ndarray, X: AffineForms, precision: Format) -> np.ndarray:
         return np.zeros((1, len(W)))
     below = underflow(W, X.size.max(axis=0), precision)
     return np.where((W != 0).any(axis=1), below, 0.0)[None, :]
+
+
+def taken_for_0(b: np.ndarray, precision: Format) -> np.ndarray:
+    """What 0 + b loses: nothing, unless b is below the smallest normal number and taken for 0."""
+    return np.where(np.abs(b) < precision.least, np.abs(b), 0.0)
 
 
 def _within(E: np.ndarray, size: np.ndarray, precision: Format) -> np.ndarray:
@@ -289,15 +306,14 @@ def relu(X: AffineForms) -> AffineForms:
     """relu(X); exact in any precision.
 
     Where the sign is known it is the identity or 0. Otherwise relu(x) lies between lambda x and lambda (x - lo)
-    on [lo, hi], lambda = hi / (hi - lo): the middle of the two, and half their distance.
+    on [lo, hi], lambda = hi / (hi - lo): the middle of the two, and half their distance. Where hi is faint, the result is 0
+    up to hi: as true, and 0 stays a multiple of every power of 2.
     """
     lo, hi = X.middle - X.radius, X.middle + X.radius
     slope = np.where(lo >= 0, 1.0, np.where(hi <= 0, 0.0, hi / np.where(hi > lo, hi - lo, 1.0)))
     half = np.where((lo < 0) & (hi > 0), -slope * lo / 2 * (1 + 8 * OWN), 0.0)
     unknown = ~np.isfinite(X.radius)
-    faint = (
-        (lo < 0) & (hi > 0) & (hi < FAINT)
-    )  # 0 up to an underflow: 0 stays a whole number, and the rest is an error
+    faint = (lo < 0) & (hi > 0) & (hi < FAINT)
     slope, half = np.where(unknown | faint, 0.0, slope), np.where(unknown | faint, 0.0, half)
     E = np.where(slope > 0, slope * np.where(unknown, 0.0, X.E), 0.0) + half + np.where(faint, hi, 0.0)
     slack = np.where((slope > 0) & (slope < 1), 8 * OWN * X.weight, 0.0)
@@ -305,3 +321,41 @@ def relu(X: AffineForms) -> AffineForms:
     coef = np.zeros_like(X.coef)
     coef[:, X.dependent] = slope[:, X.dependent, None] * X.coef[:, X.dependent]
     return AffineForms(X.cases, slope * X.const + half, coef, E)
+
+
+# -- errors as unknowns --------------------------------------------------------------------------------------
+
+MOST_LIFTED = 128  # tuned: errors of one step that are followed apart
+ROOM = 1 << 24  # tuned: numbers that they may take
+
+
+def errors_as_unknowns(X: AffineForms, which: np.ndarray) -> AffineForms:
+    """The errors of some coordinates as unknowns of their own."""
+    n, D, k = *X.const.shape, len(which)
+    coef, E = np.zeros((n, D, k)), X.E.copy()
+    coef[:, which, np.arange(k)] = 1.0
+    radius = np.where(np.isfinite(E[:, which]), E[:, which], 0.0)
+    E[:, which] -= radius
+    centre = np.concatenate([X.cases.centre, np.zeros((n, k))], axis=1)
+    cases = replace(X.cases, centre=centre, radius=np.concatenate([X.cases.radius, radius], axis=1))
+    return AffineForms(cases, X.const, np.concatenate([X.coef, coef], axis=2), E)
+
+
+def unknowns_as_errors(X: AffineForms, cases: Cases) -> AffineForms:
+    """The unknowns beyond those of `cases` as errors again."""
+    A = cases.centre.shape[1]
+    back = np.einsum("nda,na->nd", np.abs(X.coef[:, :, A:]), X.cases.radius[:, A:])
+    return AffineForms(cases, X.const, X.coef[:, :, :A], X.E + back * SUMMED)
+
+
+def widened(X: AffineForms, cases: Cases) -> AffineForms:
+    """The same forms among more unknowns, of which the first are its own."""
+    n, D, A = X.coef.shape
+    more = np.zeros((n, D, cases.centre.shape[1] - A))
+    return AffineForms(cases, X.const, np.concatenate([X.coef, more], axis=2), X.E)
+
+
+def room_for(X: AffineForms, more: int) -> bool:
+    """Whether forms of the stream and of so many other numbers, in twice MOST_LIFTED more unknowns, are no burden."""
+    n, D, A = X.coef.shape
+    return n * (D + more) * (A + 2 * MOST_LIFTED) <= ROOM

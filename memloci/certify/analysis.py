@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, nothing
+from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, nothing, taken_for_0
 from memloci.certify.candidates import Candidates
 from memloci.certify.cases import FOREVER, Cases, cases_of, one_case
 from memloci.certify.fixed_kernels import FixedKernelHeads
@@ -23,7 +23,7 @@ from memloci.certify.match_heads import MatchHeads
 from memloci.certify.neglected import SharpHeads, neglects, refuse_averages, refuse_illegible
 from memloci.certify.position_forms import Inputs, PositionForms, embedded
 from memloci.certify.rounding import Format, Watched, format_of, product_error, underflow
-from memloci.certify.slacks import evaluation
+from memloci.certify.slacks import OWN, evaluation
 from memloci.model.paths.choice import taken
 from memloci.model.transformer import Transformer
 from memloci.tasks.memories.match import Occurrence
@@ -214,8 +214,8 @@ class CaseAnalysis:
         sizes, error = np.array(self.inputs.sizes), self._input_errors(precision)
         rounded = product_error(self.W_E, sizes, error, precision.u, self.b_E, self.stored(precision))
         rounded = rounded + underflow(self.W_E, sizes + error, precision)
-        # 0 + b_E is exact
-        rounded = np.where(self.W_E.any(axis=1) | self.stored(precision), rounded, 0.0)
+        alone = taken_for_0(self.b_E, precision)
+        rounded = np.where(self.W_E.any(axis=1) | self.stored(precision), rounded, alone)
         precision.expect(np.abs(self.W_E) @ sizes + np.abs(self.b_E) + rounded)
         return embedded(self.W_E, self.b_E, self.inputs, rounded)
 
@@ -244,16 +244,45 @@ def _injected(X: AffineForms, errors: dict[int, float]) -> AffineForms:
     return replace(X, E=E)
 
 
-def deviations(bounds: StreamBounds, variables: int, d: int) -> np.ndarray:
-    """(D, variables): sup over all cases of |X_j - v|, for every coordinate and variable."""
+def deviations(bounds: StreamBounds, variables: int, d: int, scales: np.ndarray | None = None) -> np.ndarray:
+    """(D, variables): sup over all cases of |X_j / k - v|, for every coordinate and variable; k = 1 without `scales`."""
     worst = np.zeros((len(bounds.size), variables))
     for X in bounds.before:
-        cases, rows = X.cases, np.arange(len(X.cases))
         for v in range(variables):
-            a = cases.same[:, v // d] * d + v % d  # two memories at one lag are one unknown
-            coef, r = X.coef[rows, :, a], cases.radius[rows, a][:, None]
-            apart = np.abs(X.middle - cases.centre[rows, a][:, None])
-            found = apart + X.radius + (np.abs(coef - 1.0) - np.abs(coef)) * r
-            found += 2.0**-48 * (X.weight + cases.radius[rows, a][:, None])
-            worst[:, v] = np.maximum(worst[:, v], np.where(np.isnan(found), np.inf, found).max(axis=0))
+            coef, centre, r = _share_of(X, v, d)
+            k = np.ones(len(worst)) if scales is None else scales[:, v]
+            apart = np.abs(X.middle - k * centre)
+            found = apart + X.radius + (np.abs(coef - k) - np.abs(coef)) * r
+            found += 2.0**-48 * (X.weight + np.abs(k) * (np.abs(centre) + r))
+            found = np.where(np.isnan(found), np.inf, found) / np.abs(k) * (1 + 4 * OWN)
+            worst[:, v] = np.maximum(worst[:, v], found.max(axis=0))
     return worst
+
+
+def held_scales(bounds: StreamBounds, variables: int, d: int) -> np.ndarray:
+    """(D, variables): k with X_j ~ k v over all cases, by least squares; 1 where it is as good as 1, or of no use.
+
+    A proposal: `deviations` proves what it is worth. A slot may hold a multiple of its variable, also a negative one, when
+    what reads it undoes that.
+    """
+    product, square = np.zeros((len(bounds.size), variables)), np.zeros(variables)
+    for X in bounds.before:
+        for v in range(variables):
+            coef, centre, r = _share_of(X, v, d)
+            part = coef * r**2 + np.where(np.isfinite(X.middle), X.middle, 0.0) * centre
+            product[:, v] += part.sum(axis=0)
+            square[v] += float((r**2 + centre**2).sum())
+    found = product / np.where(square > 0, square, 1.0)
+    usable = np.isfinite(found) & (np.abs(found) > LEAST_SCALE) & (np.abs(found) < 1 / LEAST_SCALE)
+    return np.where(usable & (np.abs(found - 1) > NEAR_ONE), found, 1.0)
+
+
+LEAST_SCALE = 2.0**-20  # tuned: a slot that holds less of a variable holds something else
+NEAR_ONE = 0.01  # tuned: a scale this near to 1 is meant to be 1, and the difference is error
+
+
+def _share_of(X: AffineForms, v: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(n, D) the coefficient of variable v, and its centre and radius, (n, 1) each."""
+    cases, rows = X.cases, np.arange(len(X.cases))
+    a = cases.same[:, v // d] * d + v % d  # two memories at one lag are one unknown
+    return X.coef[rows, :, a], cases.centre[rows, a][:, None], cases.radius[rows, a][:, None]

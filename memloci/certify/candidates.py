@@ -35,19 +35,16 @@ class Candidates:
         int, np.ndarray
     ]  # channel -> (rows,) the symbol of the position's own token, where later memories read it
     sizes: dict[int, int]  # channel -> its number of symbols
+    channels: int  # unknowns of X: those of the token itself, of the compared token, and errors
 
     @classmethod
     def of(cls, task: Task, i: int, embed: Callable[[Cases], AffineForms]) -> "Candidates":
         cases, key, token = candidate_cases(task, i)
-        return cls(i, embed(cases), key, token, {c: len(task.channels[c].domain) for c in token})
+        return cls(i, embed(cases), key, token, {c: len(task.channels[c].domain) for c in token}, task.d)
 
     def through(self, attend: Step, neurons: Step) -> "Candidates":
         """After one more layer."""
         return replace(self, X=neurons(attend(self.X)))
-
-    @property
-    def channels(self) -> int:
-        return self.X.cases.centre.shape[1] // 2
 
     @cached_property
     def label(self) -> np.ndarray:

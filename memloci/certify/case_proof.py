@@ -17,7 +17,7 @@ import numpy as np
 
 from memloci.approx.readouts.ridge_exact import affine
 from memloci.certify.affine_forms import EXACT, AffineForms
-from memloci.certify.analysis import CaseAnalysis, StreamBounds, deviations
+from memloci.certify.analysis import CaseAnalysis, StreamBounds, deviations, held_scales
 from memloci.certify.certificate import Level, Term
 from memloci.certify.neglected import NEGLECTED
 from memloci.certify.readout import Readout, Slots, Variables, by_slots, require_expression
@@ -51,6 +51,11 @@ class CaseProof:
     @cached_property
     def exact_bounds(self) -> StreamBounds:
         return self.analysis.bounds(EXACT)
+
+    @cached_property
+    def _scales(self) -> np.ndarray:
+        """How much of a variable each coordinate holds; precisions share it, and with it what is proved on boxes."""
+        return held_scales(self.exact_bounds, len(self.task.variables), self.task.d)
 
     @cached_property
     def _exact_outputs(self) -> list[list[Term]]:
@@ -130,7 +135,7 @@ class CaseProof:
         r = self.readout
         used = (r.B[r.live(o)] != 0).any(axis=0) | (r.W_U[o] != 0)
         coordinates = [j for j in np.flatnonzero(used).tolist() if bounds.size[j] != 0]
-        worst = deviations(bounds, len(self.task.variables), self.task.d)
+        worst, scales = deviations(bounds, len(self.task.variables), self.task.d, self._scales), self._scales
         holds: dict[int, int] = {}
         for j in coordinates if labels is None else ():
             # Two memories at one lag are the same number: the second slot may be the second variable, and a slot holds
@@ -146,7 +151,9 @@ class CaseProof:
         names = tuple(self.task.variables[holds[j]] for j in coordinates)
         if len(set(names)) < len(names) or not all(map(math.isfinite, errors)):
             return None
-        return Slots(tuple(coordinates), names, errors)
+        return Slots(
+            tuple(coordinates), names, errors, tuple(float(scales[j, holds[j]]) for j in coordinates)
+        )
 
     def _by_affine(self, o: int, bounds: StreamBounds) -> list[Term] | None:
         expression = self.task.readouts[o].expression
@@ -206,8 +213,9 @@ class CaseProof:
         return min(gaps, default=1.0)
 
     def _recalled_at(self, memory: int) -> int:
-        """The layer whose attention brings a memory, or after which neurons have chosen it."""
-        return 1 + self.task.levels[memory - 1] + self._late()
+        """The layer whose attention brings a memory, or after which neurons have chosen it; the last one of a model that
+        has too few layers for it."""
+        return min(1 + self.task.levels[memory - 1] + self._late(), len(self.model.layers) - 1)
 
     def _margin(self, bounds: StreamBounds, memories: tuple[int, ...], tolerance: float) -> float:
         """The largest error of these symbols that leaves the outputs as they are, up to a hundredth of the

@@ -122,7 +122,7 @@ class FixedKernelHeads:
         self, rows: np.ndarray, past: PositionForms, itself: bool = False, mixed: bool = False
     ) -> list[_Signal]:
         """`rows` of Attn(X), and of X with `itself`; with `mixed`, every kernel as a mixture of the task's own."""
-        signals = []
+        signals, past = [], past.boxed()
         for row in rows:
             signal = _Signal()
             if itself:
@@ -202,7 +202,7 @@ class FixedKernelHeads:
     ) -> AffineForms:
         cases, added = X.cases, self.added(past)
         const, coef, E = added.at(np.zeros(len(cases), dtype=np.int64), cases, shape)
-        E = E + (dot(self.norms, past.E) + self._lost(past, precision, stored).error)[None, :]
+        E = E + (dot(self.norms, past.boxed().E) + self._lost(past, precision, stored).error)[None, :]
         first = (cases.t_max == 0)[:, None]  # position 0 sees nothing
         const, coef, E = (
             np.where(first, 0.0, const),
@@ -226,7 +226,7 @@ class FixedKernelHeads:
         )
         precision.expect(size + lost.reach + lost.error)
         flushed = np.where(self.written, (self.kernels.H + 1) * precision.least, 0.0)
-        E = dot(self.norms, past.E) + lost.error + joined + flushed
+        E = dot(self.norms, past.boxed().E) + lost.error + joined + flushed
         return result.worse(np.where(np.isnan(E), np.inf, E))
 
 

@@ -5,19 +5,28 @@ compare content, and heads without normalisation whose query scales a kernel. Wh
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from memloci.certify.affine_forms import FAINT, AffineForms, add, linear, relu
-from memloci.certify.cases import Cases
+from memloci.certify.affine_forms import (
+    FAINT,
+    MOST_LIFTED,
+    AffineForms,
+    add,
+    errors_as_unknowns,
+    linear,
+    relu,
+    room_for,
+    unknowns_as_errors,
+    widened,
+)
 from memloci.certify.fixed_kernels import FixedKernelHeads
 from memloci.certify.match_heads import MatchHeads
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rotary_heads import RotaryHeads
-from memloci.certify.rounding import Format
-from memloci.certify.slacks import SUMMED
+from memloci.certify.rounding import Format, dot, gamma, roundings, times
 from memloci.certify.unnormalised import UnnormalisedHeads
 from memloci.core.errors import BadInput
 from memloci.model.transformer import Block
@@ -123,20 +132,32 @@ class Neurons:
         largest = np.where(np.isfinite(X.E), X.E, 0.0).max(axis=0, initial=0.0)
         # Underflow alone does not matter where it cancels; as unknowns such errors would cost more.
         readers = (self.B != 0).sum(axis=0) * np.where(largest > FAINT, largest, 0.0)
-        read = np.argsort(-readers, kind="stable")[: min(MOST_UNKNOWNS, np.count_nonzero(readers))]
-        lifted = _errors_as_unknowns(X, read)
-        argument = linear(self.B, lifted, precision, self.c, stored)
-        added = linear(self.A, relu(argument), precision, stored=stored)
-        return _unknowns_as_errors(add(lifted, added, precision), X.cases)
+        # Where neurons write on what is there, as in a rotated stream, errors would spread over all of it.
+        mixed = (self.A.any(axis=1) & X.nonzero.any(axis=0)).any() and room_for(X, len(self.c))
+        most = MOST_LIFTED if mixed else MOST_UNKNOWNS
+        read = np.argsort(-readers, kind="stable")[: min(most, np.count_nonzero(readers))]
+        lifted = errors_as_unknowns(X, read)
+        active = relu(linear(self.B, lifted, precision, self.c, stored))
+        if mixed and np.isfinite(active.E).all():
+            active = errors_as_unknowns(
+                active, np.argsort(-active.E.max(axis=0), kind="stable")[:MOST_LIFTED]
+            )
+            added = linear(self.A, active, precision, stored=stored)
+            return add(widened(lifted, added.cases), added, precision)
+        added = linear(self.A, active, precision, stored=stored)
+        return unknowns_as_errors(add(lifted, added, precision), X.cases)
 
     def everywhere(self, X: PositionForms, precision: Format) -> PositionForms:
         """X + FFN(X) at any position: what neurons add there is only bounded."""
         self.expect_asleep(X.size[None, :], precision)
         if not len(self.c):
             return X
-        added = X.relu_added(self.B, self.c, self.A, precision)
-        added = np.where(added > 0, added + precision.u * (X.size + added), 0.0)
-        return X.worse(added, at_first=True)
+        most = X.relu_sizes(self.B, self.c, precision)
+        reach = dot(np.abs(self.A), most)
+        rounded = times(gamma(roundings(self.A) + 1, precision.u), reach)
+        joined = precision.u * (X.size + reach + rounded)
+        lost = np.where(reach > 0, rounded + joined, 0.0)
+        return X.with_unknowns(self.A, most).worse(lost, at_first=True)
 
 
 @dataclass(frozen=True)
@@ -151,22 +172,3 @@ class Layer:
             return cls(read_heads(block, paths), Neurons.of(block))
         except BadInput as error:
             raise error.within(f"layer {l}") from None
-
-
-def _errors_as_unknowns(X: AffineForms, which: np.ndarray) -> AffineForms:
-    """The errors of some coordinates as unknowns of their own."""
-    n, D, k = *X.const.shape, len(which)
-    coef, E = np.zeros((n, D, k)), X.E.copy()
-    coef[:, which, np.arange(k)] = 1.0
-    radius = np.where(np.isfinite(E[:, which]), E[:, which], 0.0)
-    E[:, which] -= radius
-    centre = np.concatenate([X.cases.centre, np.zeros((n, k))], axis=1)
-    cases = replace(X.cases, centre=centre, radius=np.concatenate([X.cases.radius, radius], axis=1))
-    return AffineForms(cases, X.const, np.concatenate([X.coef, coef], axis=2), E)
-
-
-def _unknowns_as_errors(X: AffineForms, cases: Cases) -> AffineForms:
-    """The unknowns beyond those of `cases` as errors again."""
-    A = cases.centre.shape[1]
-    back = np.einsum("nda,na->nd", np.abs(X.coef[:, :, A:]), X.cases.radius[:, A:])
-    return AffineForms(cases, X.const, X.coef[:, :, :A], X.E + back * SUMMED)

@@ -267,7 +267,7 @@ class MatchesAmong:
             served[asking[right]] = True
             return served
         self.heads.longest[0] = min(self.heads.longest[0], float(n_row[which[right]].min()))
-        beside = self._beside(off, levels.gap, p, n_row)[which]
+        beside = self._beside(off, levels.gap, p, n_row, precision.u)[which]
         values = linear(self.W_V[h], own.X, precision, stored=stored)
         here = right & (cases.lag[:, i] == FOUND)
         absent = right & (cases.lag[:, i] == BLANK)
@@ -286,13 +286,18 @@ class MatchesAmong:
         served[asking[here | absent]] = True
         return served
 
-    def _beside(self, off: np.ndarray, gap: np.ndarray, p: float, n: np.ndarray) -> np.ndarray:
-        """All the weight that lies elsewhere, of that of the match."""
+    def _beside(self, off: np.ndarray, gap: np.ndarray, p: float, n: np.ndarray, u: float) -> np.ndarray:
+        """All the weight that lies elsewhere, of that of the match.
+
+        The largest logit is subtracted, which rounds once: distances are at least (1 - u) of themselves.
+        """
         below = lambda x: np.exp(np.clip(x, -700.0, 700.0)) * (1 + LIBM)
+        least = 1 - 2 * u
         if not p:
-            return below(math.log(FOREVER) - gap + off)
-        level = below(off) / math.expm1(abs(p)) * (1 + LIBM)
-        lower = below(-gap + abs(p) * (n - 1) + off) / -math.expm1(-abs(p)) * (1 + LIBM)
+            return below(math.log(FOREVER) - gap * least + off)
+        level = below(off) / math.expm1(abs(p) * least) * (1 + LIBM)
+        apart = (gap - abs(p) * (n - 1)) * least  # positive, as n < gap / |p|
+        lower = below(off - apart) / -math.expm1(-abs(p) * least) * (1 + LIBM)
         return np.minimum(level + np.where(np.isfinite(gap), lower, 0.0), 1.0)
 
     def _errors(
@@ -317,19 +322,18 @@ class MatchesAmong:
             others = [np.flatnonzero(good[r]) for r in chosen]
         token = np.array([group[0] for group in others], dtype=np.int64)
         const, coef, E = values.const[token], values.coef[token][:, :, :d], values.E[token]
-        hidden = values.spread_of(slice(d, 2 * d))[token]
+        hidden = values.spread_of(slice(d, None))  # what depends on other tokens, and errors
         # Position 0 is a case of its own, and a mean is over several: how far they are apart.
         apart = np.zeros_like(E)
         for r, (t, group) in enumerate(zip(token, others, strict=True)):
+            apart[r] = hidden[group].max(axis=0)
             if len(group) > 1:
                 c = np.abs(values.const[group] - values.const[t]).max(axis=0)
-                w = np.abs(values.coef[group] - values.coef[t]).max(axis=0)
-                reach = np.abs(values.cases.centre[group]).max(axis=0) + values.cases.radius[group].max(
-                    axis=0
-                )
-                apart[r] = c + w @ reach + values.E[group].max(axis=0)
+                w = np.abs(values.coef[group][:, :, :d] - values.coef[t][:, :d]).max(axis=0)
+                reach = np.abs(values.cases.centre[group, :d]) + values.cases.radius[group, :d]
+                apart[r] += (c + w @ reach.max(axis=0) + values.E[group].max(axis=0)) * (1 + LIBM)
         forms = values.take(token)
-        E = E + hidden + apart + self._errors(forms, beside[chosen], found.most, precision)
+        E = E + apart + self._errors(forms, beside[chosen], found.most, precision)
         if not p and precision.u:  # a mean of up to n tokens
             E = E + times(gamma(2 * self.heads.longest[0] + 8, precision.u), forms.size)
         rows.append(asking[chosen])
@@ -435,8 +439,11 @@ def _logit_errors(
 ) -> np.ndarray:
     """(n,): how far any logit may be off, of every query: its own error, the keys', and roundings; lags up to `reach`.
 
-    Whole multiples of g below g / u are numbers of the precision, so their sums are exact, and errors that add up to less
-    than 0.45 u g do not move a sum that is not 0 (symbol_rounding.py).
+    Theorem. Let queries and keys be k + e with all products of their k multiples of g, p too, all sizes of a logit's terms
+    below g / (1.01 u), lags below 1 / u, and let e add D < 0.45 u g to the content. Then every logit is off by 1.1 D at most.
+    Proof. Multiples of g up to g / u are numbers of the precision, so products and sums of the k are exact, and p z too. A
+    factor k != 0 arrives exactly, as D is at least its error times the least other factor (affine_forms.near_grid). The e
+    meet at most d + 4 roundings, 1.01 of them in all, and never move a sum that is not 0 (symbol_rounding.py).
     """
     u, d = precision.u, q.const.shape[1]
     content = (q.size @ k.size.T).max(axis=1, initial=0.0)
@@ -453,6 +460,7 @@ def _logit_errors(
     near = (
         (off < 0.45 * u * g) & (1.01 * u * (content + position) < g) & (1.01 * u * reach < 1) & (not stored)
     )
+    near &= gamma(d + 4, u) < 0.01
     rounded = times(gamma(d + 4 + 2 * stored, u), content + off) + 4 * u * position
     return np.where(near, 1.1 * off, off + rounded)
 

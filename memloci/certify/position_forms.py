@@ -4,7 +4,9 @@
 
 The atoms a are a channel of the input some lags back, the task's own kernels over the past, and the constant 1 (blank
 before the start, like any token). A position that is attended to is described by its own recent tokens, whatever they
-are. What neurons and content-dependent heads add there is only bounded.
+are. What neurons and content-dependent heads add there is only bounded: each neuron, and each value of a head, is an
+unknown in [-1, 1] times its size, an atom like the others, so that what does not read it is not disturbed, in whatever
+basis the stream is written. Where no coordinate holds both, the sum of their sizes says as much, as part of E.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ from memloci.approx.kernels.kernel_targets import kernel_target, norm_above
 from memloci.approx.kernels.targets import AbstractTarget
 from memloci.certify.balls import Ball
 from memloci.certify.cases import KERNEL, UNSEEN, Cases
-from memloci.certify.rounding import Format, dot, gamma, product_error, roundings, underflow
+from memloci.certify.rounding import Format, dot, product_error, underflow
 from memloci.certify.slacks import OWN, SUMMED, own_product
 from memloci.core.errors import BadInput
 from memloci.tasks.memories.kernel import Convolution
@@ -26,6 +28,8 @@ from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
 
 ONE = -1  # in place of a channel: the constant 1
+UNKNOWN = -2  # in place of a channel: a number in [-1, 1]; which one, the atom's `kernel` says
+MOST_UNKNOWNS = 512  # tuned: of one layer that are followed apart
 
 
 class Atom(NamedTuple):
@@ -64,7 +68,7 @@ class Inputs:
         return self._samples[i]
 
     def size(self, atom: Atom) -> float:
-        if atom.channel == ONE:
+        if atom.channel in (ONE, UNKNOWN):
             return 1.0
         return self.sizes[atom.channel] * (self.norms[atom.kernel] if atom.kernel else 1.0)
 
@@ -107,8 +111,9 @@ class PositionForms:
         return self._with(W @ self.coef, error(self.E, self.size), first)
 
     def _with(self, coef: np.ndarray, E: np.ndarray, E_first: np.ndarray) -> "PositionForms":
-        """The same atoms with other coefficients; atoms that nothing holds are dropped."""
-        kept = np.flatnonzero(coef.any(axis=0))
+        """The same atoms with other coefficients; atoms that nothing holds are dropped, but for unknowns."""
+        unknown = np.array([atom.channel == UNKNOWN for atom in self.atoms], dtype=bool)
+        kept = np.flatnonzero(coef.any(axis=0) | unknown)
         atoms = tuple(self.atoms[k] for k in kept)
         return PositionForms(self.inputs, atoms, coef[:, kept], E, E_first)
 
@@ -156,16 +161,41 @@ class PositionForms:
                 middle = middle + column
             elif atom.channel == ONE and not first:
                 middle, radius = middle + column / 2, radius + np.abs(column) / 2
-            elif (atom.lag == 0 and not atom.kernel) or (atom.channel != ONE and not first):
+            elif (atom.lag == 0 and (not atom.kernel or atom.channel == UNKNOWN)) or (
+                atom.channel != ONE and not first
+            ):
                 radius = radius + np.abs(column) * self.inputs.size(atom)
         return Ball(middle, radius * SUMMED)
 
-    def relu_added(self, B: np.ndarray, c: np.ndarray, A: np.ndarray, precision: Format) -> np.ndarray:
-        """A bound on |A relu(B X + c)|, roundings included."""
+    def mixes(self, W: np.ndarray) -> bool:
+        """Whether W n would share a coordinate with what is known; else the box of W n loses nothing."""
+        few = W.shape[1] <= MOST_UNKNOWNS
+        return few and bool((W.any(axis=1) & self.coef.any(axis=1)).any())
+
+    def with_unknowns(self, W: np.ndarray, most: np.ndarray) -> "PositionForms":
+        """X + W n with |n_k| <= most_k at every position, of which nothing else is known."""
+        if not (self.mixes(W) and np.isfinite(most).all()):
+            return self.worse(dot(np.abs(W), most), at_first=True)
+        # Unknowns are never dropped (`_with`), so a new number is that of no other.
+        last = max((atom.kernel for atom in self.atoms if atom.channel == UNKNOWN), default=0)
+        atoms = tuple(Atom(UNKNOWN, 0, last + 1 + k) for k in range(len(most)))
+        coef = np.concatenate([self.coef, W * most], axis=1)
+        own = 2 * OWN * dot(np.abs(W), most)  # the products just made
+        return PositionForms(self.inputs, (*self.atoms, *atoms), coef, self.E + own, self.E_first + own)
+
+    def boxed(self) -> "PositionForms":
+        """The same with every unknown as part of E."""
+        unknown = np.array([atom.channel == UNKNOWN for atom in self.atoms], dtype=bool)
+        if not unknown.any():
+            return self
+        size = np.abs(self.coef[:, unknown]).sum(axis=1) * SUMMED
+        atoms = tuple(atom for atom in self.atoms if atom.channel != UNKNOWN)
+        return PositionForms(self.inputs, atoms, self.coef[:, ~unknown], self.E + size, self.E_first + size)
+
+    def relu_sizes(self, B: np.ndarray, c: np.ndarray, precision: Format) -> np.ndarray:
+        """A bound on relu(B X + c), roundings included."""
         rows = self.linear(B, precision, stored=True)
-        most = np.maximum(rows.size + np.abs(c), 0.0) * (1 + 4 * precision.u) * SUMMED
-        count = roundings(A) + 1
-        return dot(np.abs(A), most) * (1 + gamma(count, precision.u))
+        return np.maximum(rows.size + np.abs(c), 0.0) * (1 + 4 * precision.u) * SUMMED
 
     def at(
         self, z: np.ndarray, cases: Cases, shape: tuple[int, int]
@@ -176,7 +206,7 @@ class PositionForms:
         """
         n, D, (M1, d) = len(cases), len(self.coef), shape
         const, E = np.zeros((n, D)), np.tile(self.E, (n, 1))
-        coef = np.zeros((n, D, M1 * d))
+        coef = np.zeros((n, D, cases.centre.shape[1]))  # the task's variables, then unknowns that were errors
         for k, atom in enumerate(self.atoms):
             column, back = self.coef[:, k], z + atom.lag
             never, always = cases.t_max < back, cases.t_min >= back
@@ -185,12 +215,17 @@ class PositionForms:
                 E += np.where(always | never, 0.0, 0.5)[:, None] * np.abs(column)
                 continue
             left = ~never
+            if atom.channel == UNKNOWN:
+                continue  # all of them at once, below
             for i in [atom.kernel] if atom.kernel else range(M1):
                 lag = np.where(back == 0, KERNEL, UNSEEN) if atom.kernel else back
                 match = left & (cases.lag[:, i] == lag)
                 coef[match, :, i * d + atom.channel] += column
                 left &= ~match
             E += left[:, None] * (np.abs(column) * self.inputs.size(atom))
+        for lag in {atom.lag for atom in self.atoms if atom.channel == UNKNOWN}:
+            which = [k for k, atom in enumerate(self.atoms) if atom.channel == UNKNOWN and atom.lag == lag]
+            E += (cases.t_max >= z + lag)[:, None] * (np.abs(self.coef[:, which]).sum(axis=1) * SUMMED)
         return const, coef, E
 
     def at_start(self, n: int, variables: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -184,7 +184,7 @@ class Slots:
         return np.array(self.scales or (1.0,) * len(self.names))
 
 
-NEAR = 0.25  # a coefficient this near to 1 is meant to be 1, and the difference is error
+NEAR = 0.01  # tuned: a coefficient this near to 1 is meant to be 1, and the difference is error
 
 
 def slots_of(readout: Readout, o: int, stream: PositionForms, variables: Variables) -> Slots | None:
@@ -244,7 +244,7 @@ def by_slots(
     else:
         coarse = np.where(E > 0, 32.0 ** np.ceil(np.log(np.maximum(E, 1e-6)) / np.log(32.0)), 0.0)
         coarse = np.maximum(coarse, E)
-        key = (o, slots.coordinates, all_names, tuple(coarse.tolist()))
+        key = (o, slots.coordinates, slots.scales, all_names, tuple(coarse.tolist()))
         if key not in known:
             known[key] = _distance(formula, all_names, pieces, weights, coarse, (lo, hi))
         found = known[key]

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memloci.certify.affine_forms import AffineForms, add, add_all, folded, linear
+from memloci.certify.affine_forms import (
+    MOST_LIFTED,
+    AffineForms,
+    add,
+    add_all,
+    errors_as_unknowns,
+    folded,
+    linear,
+    room_for,
+    widened,
+)
 from memloci.certify.balls import Ball
 from memloci.certify.cases import FOREVER
 from memloci.certify.past_sums import JOINED
@@ -81,9 +91,15 @@ class RotaryHeads:
     ) -> AffineForms:
         self._expect_sums(past, precision, stored)
         parts, terms = [], []
-        for h, found in self.finds(X, past, precision, stored):
+        for h, found in list(self.finds(X, past, precision, stored)):
             value = past.linear(self.W_V[h], precision, stored)
             recalled = _recalled(found, value, X, shape, precision)
+            # A value that is written to several coordinates brings one error to all of them.
+            spread = np.flatnonzero((self.W_O[h] != 0).sum(axis=0) > 1)
+            if 0 < len(spread) <= MOST_LIFTED and np.isfinite(recalled.E).all() and room_for(X, 0):
+                recalled = errors_as_unknowns(recalled, spread)
+                X = widened(X, recalled.cases)
+                parts = [widened(part, recalled.cases) for part in parts]
             parts.append(linear(self.W_O[h], recalled, precision, stored=stored))
             terms.append((self.W_O[h] != 0).sum(axis=1))
         return add(X, add_all(parts, terms, precision), precision) if parts else X
@@ -119,6 +135,9 @@ class RotaryHeads:
                 moved = out.earlier(int(found.z[0])).worse(np.abs(self.W_O[h]) @ (share * value.size))
                 silent = np.zeros(D)
                 result = result.plus(PositionForms(past.inputs, moved.atoms, moved.coef, moved.E, silent))
+            elif result.mixes(self.W_O[h]):
+                most = (1 + share) * value.size
+                result = result.with_unknowns(self.W_O[h], most).worse((1 + share) * out.E)
             else:
                 result = result.worse((1 + share) * out.size)
         # The sum over heads, in any order, and the residual addition; adding to 0 is exact.

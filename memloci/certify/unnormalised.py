@@ -19,7 +19,7 @@ from memloci.certify.affine_forms import EXACT, AffineForms, add, folded, linear
 from memloci.certify.balls import Ball
 from memloci.certify.kernels import SumKernels, Taps
 from memloci.certify.pointers import LIBM
-from memloci.certify.position_forms import Atom, PositionForms
+from memloci.certify.position_forms import UNKNOWN, Atom, PositionForms
 from memloci.certify.rounding import LENGTH, LIBRARY, Format, dot, gamma, times, underflow
 from memloci.certify.slacks import SUMMED, own_product
 from memloci.core.balls import above
@@ -219,6 +219,8 @@ class UnnormalisedHeads:
                 for i in np.flatnonzero(self.W_V[h, v]).tolist():
                     gain = arb(float(self.W_O[h, j, v])) * arb(float(self.W_V[h, v, i])) * scale
                     for k in np.flatnonzero(past.coef[i]).tolist():
+                        if past.atoms[k].channel == UNKNOWN:
+                            continue  # an error of the value (`_errors`)
                         g = found.setdefault(past.atoms[k], [arb(0)] * len(scales))
                         g[h] += gain * arb(float(past.coef[i, k]))
         return found
@@ -245,7 +247,7 @@ class UnnormalisedHeads:
         )
         total, reach, writers = np.zeros(D), np.zeros(D), np.zeros(D)
         for h in range(len(q)):
-            value = past.linear(self.W_V[h], precision, stored)
+            value = past.linear(self.W_V[h], precision, stored).boxed()
             whole = times(scale[h], value.size) * (1 + share[h])
             precision.expect(value.size, whole)
             if not self.W_O[h].any():

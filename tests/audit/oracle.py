@@ -1,6 +1,7 @@
 """The target of a task, evaluated a second time from the text of its file; nothing of memloci is used.
 
-    H_t(X) = f(x_t, memory_1, ..., memory_M),   memory_i = x_{t - lag_i} or sum_z rho_i(z) x_{t - z}, blank before the start
+    H_t(X) = f(x_t, memory_1, ..., memory_M),   memory_i = x_{t - lag_i} or sum_z rho_i(z) x_{t - z}, blank before the start,
+    or x_{s + o} for the latest, the earliest or all s < t - o with a predicate of x_s, x_t and earlier memories
 
 Two arithmetics share one reading of the text: `outputs` takes many sequences at once in NumPy's long double (64 bits of
 significand on x86), for searching, and `enclosure` takes one position of one sequence in Arb balls, for proofs. A
@@ -226,6 +227,19 @@ class Memory:
     lag: ast.expr | None = None
     kernel: ast.expr | None = None
     horizon: int | None = None
+    match: ast.expr | None = None
+    which: str = "latest"
+    offset: int = 0
+
+
+def _memory(one: Mapping[str, Any]) -> Memory:
+    if "kernel" in one:
+        return Memory(kernel=_parsed(one["kernel"]), horizon=one.get("horizon"))
+    if "match" in one:
+        return Memory(
+            match=_parsed(one["match"]), which=one.get("which", "latest"), offset=one.get("offset", 0)
+        )
+    return Memory(lag=_parsed(one["lag"]))
 
 
 @dataclass(frozen=True)
@@ -251,12 +265,7 @@ class Oracle:
         if listed is None:
             key = "kernels" if data["kind"] == "essential" else "lags"
             listed = [{key[:-1]: value} for value in data[key]]
-        memories = [
-            Memory(kernel=_parsed(one["kernel"]), horizon=one.get("horizon"))
-            if "kernel" in one
-            else Memory(lag=_parsed(one["lag"]))
-            for one in listed
-        ]
+        memories = [_memory(one) for one in listed]
         readout = data["readout"]
         texts = readout if isinstance(readout, list) else [readout]
         return cls(tuple(channels), tuple(memories), tuple(map(_parsed, texts)))
@@ -290,7 +299,9 @@ class Oracle:
         values: dict[str, np.ndarray] = dict(zip(self._variables(0), np.moveaxis(x, 2, 0), strict=True))
         there = {0: np.ones((N, n), dtype=bool)}  # which memories are not blank
         for i, memory in enumerate(self.memories, start=1):
-            if memory.lag is None:
+            if memory.match is not None:
+                token, there[i] = self._matched(i, memory, values, there, x)
+            elif memory.lag is None:
                 token, there[i] = self._convolved(i - 1, x), np.ones((N, n), dtype=bool)
             else:
                 known = np.logical_and.reduce([there[j] for j in self._parents(memory.lag)] or [there[0]])
@@ -302,6 +313,51 @@ class Oracle:
             values |= dict(zip(self._variables(i), np.moveaxis(token, 2, 0), strict=True))
         found = [np.broadcast_to(evaluate(f, values, Array), (N, n)) for f in self.readouts]
         return np.stack(found, axis=2)
+
+    def _matched(
+        self,
+        i: int,
+        memory: Memory,
+        values: dict[str, np.ndarray],
+        there: dict[int, np.ndarray],
+        x: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(what match i recalls, whether it has found anything), candidate by candidate from the earliest to the latest."""
+        (N, n, d), o = x.shape, memory.offset
+        assert memory.match is not None
+        parents = [j for j in self._parents(memory.match) if j != i]
+        known = np.logical_and.reduce([there[j] for j in parents] or [there[0]])
+        total, count = np.zeros((N, n, d), dtype=Wide), np.zeros((N, n), dtype=int)
+        for s in range(n - 1 - o):
+            candidate = {name: x[:, s, c, None] for c, name in enumerate(self._variables(i))}
+            holds = np.broadcast_to(evaluate(memory.match, values | candidate, Array), (N, n)) != 0
+            holds = holds & known & (np.arange(n)[None, :] > s + o)
+            if memory.which == "latest":
+                total, count = (
+                    np.where(holds[:, :, None], x[:, s + o, None], total),
+                    np.where(holds, 1, count),
+                )
+            elif memory.which == "earliest":
+                first = holds & (count == 0)
+                total, count = (
+                    np.where(first[:, :, None], x[:, s + o, None], total),
+                    np.where(first, 1, count),
+                )
+            else:
+                total, count = total + holds[:, :, None] * x[:, s + o, None], count + holds
+        return total / np.maximum(count, 1)[:, :, None], count > 0
+
+    def _matched_at(
+        self, i: int, memory: Memory, values: dict[str, arb], x: np.ndarray, t: int
+    ) -> list[list[arb]]:
+        """The tokens that match i finds at t."""
+        assert memory.match is not None
+        found = []
+        for s in range(t - memory.offset):
+            candidate = dict(zip(self._variables(i), (arb(float(v)) for v in x[s]), strict=True))
+            if Balls.true(evaluate(memory.match, values | candidate, Balls)):
+                found.append([arb(float(v)) for v in x[s + memory.offset]])
+        return {"latest": found[-1:], "earliest": found[:1], "mean": found}[memory.which]
 
     def _convolved(self, i: int, x: np.ndarray) -> np.ndarray:
         n = x.shape[1]
@@ -318,7 +374,14 @@ class Oracle:
             there = {0: True}
             for i, memory in enumerate(self.memories, start=1):
                 token = [arb(0)] * len(self.channels)
-                if memory.lag is None:
+                if memory.match is not None:
+                    parents = [j for j in self._parents(memory.match) if j != i]
+                    found = (
+                        self._matched_at(i, memory, values, x, t) if all(there[j] for j in parents) else []
+                    )
+                    there[i] = bool(found)
+                    token = [sum(column, arb(0)) / len(found) for column in zip(*found, strict=True)] or token
+                elif memory.lag is None:
                     there[i] = True
                     rho = self.weights(i - 1, t)
                     for z in range(1, t + 1):

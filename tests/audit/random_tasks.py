@@ -27,6 +27,14 @@ SERVES = {
     "lin-dp": ("adaptive-two",),
     "log-tmx": ("adaptive-two",),
     "log-dp": ("adaptive-two",),
+    "match": (
+        "matched-latest",
+        "matched-offset",
+        "matched-mean",
+        "matched-hop",
+        "matched-beside",
+        "matched-table",
+    ),
 }
 
 Draw = np.random.Generator
@@ -255,7 +263,41 @@ def _mixed(rng: Draw, detail: str) -> dict[str, Any]:
     }
 
 
+def _matched(rng: Draw, detail: str) -> dict[str, Any]:
+    letters = int(rng.choice([2, 3, 5, 8]))
+    keys = (
+        list(range(letters))
+        if rng.random() < 0.7
+        else sorted(rng.choice(np.arange(-9, 30), letters, False).tolist())
+    )
+    channels: list[dict[str, Any]] = [{"name": "k", "values": keys}, _channel(rng, "v")]
+    memory: dict[str, Any] = {"match": "k1 == k0", "which": str(rng.choice(["latest", "latest", "earliest"]))}
+    memories, names = [memory], ["v1"]
+    if detail == "offset":
+        memory |= {"offset": int(rng.integers(1, 4))}
+    elif detail == "mean":
+        memory |= {"which": "mean"}
+    elif detail == "hop":
+        channels.insert(1, {"name": "a", "values": keys})
+        memories, names = [memory, {"match": "k2 == a1"}], ["v2"]
+    elif detail == "beside":  # a memory at a lag, or another match
+        other = {"lag": int(rng.integers(1, 6))} if rng.random() < 0.7 else {"match": f"k2 == {keys[0]}"}
+        memories, names = [memory, other], ["v1", "v2"]
+    elif detail == "table":
+        memory |= {"match": str(rng.choice(["k1 > k0", "k1 + k0 == " + str(keys[0] + keys[1]), "k1 != k0"]))}
+    if rng.random() < 0.3:
+        names.append("v0")
+    x = [str(v) for v in rng.permutation(names)]
+    forms = [
+        x[0],
+        f"{_number(rng)} * {x[0]} + {_number(rng)} * {x[-1]}",
+        f"{_number(rng)} * ({' + '.join(x)}) + 0.1",
+    ]
+    return {"channels": channels, "memories": memories, "readout": str(rng.choice(forms))}
+
+
 FAMILIES = {
+    "matched": _matched,
     "fixed": _fixed,
     "adaptive": _adaptive,
     "nested": _nested,

@@ -63,7 +63,7 @@ class Stream:
         self._model = model
         self._position = 0
         self._shape, self._dtype = (model.channels,), np.dtype(model.W_E.dtype)
-        self._place(rows_for(_past(model), 0))
+        self._place(0)
         self._state = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in self._blank().values()]
 
     @property
@@ -149,16 +149,24 @@ class Stream:
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def _place(self, rows: int) -> None:
-        """Everything that depends on the rows of a cache."""
-        self._rows = rows
-        self._readers = tuple(Reader.of(layer.attention.heads, rows) for layer in self._model.layers)
+    def _place(self, position: int) -> None:
+        """Everything that depends on the rows of the caches, which have room for so many tokens; every layer has a past
+        of its own."""
+        pasts = [layer.attention.heads.past for layer in self._model.layers]
+        rows = [rows_for(past, position) for past in pasts]
+        self._readers = tuple(
+            Reader.of(layer.attention.heads, own) for layer, own in zip(self._model.layers, rows, strict=True)
+        )
         leaves, self._structure = jax.tree.flatten((_turned(_around_attention(self._model)), self._readers))
         self._leaves = [jnp.asarray(leaf) for leaf in leaves]
         self._one = _program(self._structure, 1)
-        past, last = _past(self._model), _last(self._model)
-        grows = rows < most_rows(past) and any(isinstance(reader.memory, Cache) for reader in self._readers)
-        self._room = min(last, rows * past.stride) if grows else last
+        growing = [
+            (own, past.stride)
+            for own, past, reader in zip(rows, pasts, self._readers, strict=True)
+            if own < most_rows(past) and isinstance(reader.memory, Cache)
+        ]
+        self._fewest = min((own for own, _ in growing), default=MOST_ROWS)  # rows of a cache that can grow
+        self._room = min([_last(self._model), *(own * stride for own, stride in growing)])
 
     def _make_room(self, n: int) -> None:
         """Larger caches, if n more tokens need them; rows that were written stay where they are."""
@@ -166,7 +174,7 @@ class Stream:
         end = self._position + n
         if end <= self._room:
             return
-        self._place(rows_for(_past(self._model), end))
+        self._place(end)
         for i, larger in enumerate(self._blank().values()):
             kept = self._state[i]
             more = [(0, after - before) for before, after in zip(kept.shape, larger.shape, strict=True)]
@@ -184,7 +192,7 @@ class Stream:
     def _restore(self, path: Path) -> None:
         most = sum(leaf.size * leaf.dtype.itemsize for leaf in self._blank().values())
         if self._room < _last(self._model):
-            most *= MOST_ROWS // self._rows
+            most *= MOST_ROWS // self._fewest
         tensors, metadata = unpack(read_bytes(path, most + HEADER))
         if metadata.get("format") != FORMAT:
             raise BadInput(
@@ -197,7 +205,7 @@ class Stream:
             raise BadInput("position is not a whole number that this model can have reached")
         self._position = int(position)
         if self._position > self._room:
-            self._place(rows_for(_past(self._model), self._position))
+            self._place(self._position)
         expected = self._blank()
         if missing := sorted(expected.keys() - tensors.keys()):
             raise BadInput(f"tensor {missing[0]} is missing")
@@ -219,10 +227,6 @@ def fingerprint(model: Transformer) -> str:
     for name, leaf in named_leaves(model):
         digest.update(f"{name} {leaf.shape} {leaf.dtype}".encode() + np.asarray(leaf).tobytes())
     return digest.hexdigest()
-
-
-def _past(model: Transformer) -> Any:
-    return model.layers[0].attention.heads.past
 
 
 def _last(model: Transformer) -> int:
