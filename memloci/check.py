@@ -400,6 +400,7 @@ class Task:
         for entry in data.get("channels", [{}]):
             pieces = [(v, v) for v in entry.get("values", ())] or entry.get("intervals") or [entry.get("range", (-1, 1))]
             self.channels.append((entry.get("name", "x"), sorted((Fraction(a), Fraction(b)) for a, b in pieces)))
+        if "matches" in data or any(isinstance(m, dict) and "match" in m for m in data.get("memories", ())): raise Cannot("memories that are found by content; `memloci verify` does")
         if len({"lags", "kernels", "memories"} & data.keys()) != 1 or "majorants" in data or "lipschitz" in data: raise Cannot("a task that lists its memories in another way")
         listed = [{"lag": x} for x in data.get("lags", ())] + [{"kernel": x} for x in data.get("kernels", ())]
         for m in data.get("memories", listed):

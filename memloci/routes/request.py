@@ -15,7 +15,9 @@ from memloci.approx.kernels.targets import AbstractTarget, SingleLag
 from memloci.approx.readouts.ridge_sums import RidgeSum
 from memloci.circuits.circuit import ONE, Circuit, Layer
 from memloci.core.precision import PRECISIONS, Precision
+from memloci.routes.match_capacity import match_questions
 from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.names import memory_of, variable
 from memloci.tasks.task import Task
 
@@ -107,13 +109,24 @@ class Request:
         """The wanted variables that spread over many lags."""
         return tuple(w for w in self.wanted if not isinstance(w.target, SingleLag))
 
+    def _state_bound(self, i: int) -> str:
+        """What a match asks of any model whose state does not grow."""
+        asked = len(match_questions(self.task).asked)
+        if not isinstance(self.task.recalls[i - 1], Occurrence) or asked < 2:
+            return ""
+        return (
+            f"; without a dot product, any state of fewer than {asked:,} numbers confuses two pasts, whatever the weights "
+            f"(proved), and {asked:,} suffice, one per key and real channel"
+        )
+
     def fixed_kernels(self) -> tuple[Wanted, ...]:
         """All that is wanted, by a route whose heads are fixed kernels; refused if a memory depends on content."""
         for i in self.read if not self.only_kernels else ():
             recall = self.task.recalls[i - 1]
             if not recall.kernel:
+                where = recall.text if isinstance(recall, Occurrence) else f"at {recall.text}"
                 raise Obstacle(
-                    f"its heads look at the same lags everywhere, and memory {i} is at {recall.text}"
+                    f"its heads look at the same lags everywhere, and memory {i} is {where}{self._state_bound(i)}"
                 )
         if not self.wanted:
             raise Obstacle("nothing is recalled")
@@ -137,7 +150,9 @@ class Request:
             if isinstance(recall, LagTable):
                 found[i] = recall
             elif not recall.kernel:
-                raise Obstacle(f"it recalls tokens at lags, and memory {i} is {recall.text}")
+                raise Obstacle(
+                    f"it recalls tokens at lags, and memory {i} is {recall.text}{self._state_bound(i)}"
+                )
         if all(table.kernel for table in found.values()):
             raise Obstacle("no lag depends on the input; routes with fixed kernels serve, with fewer parts")
         return found

@@ -418,7 +418,8 @@ def test_a_memory_is_one_class(strangers, steady):
     plans = plan(task)
     assert not plans.met and not plans.missed and plans.obstacles.keys() == ROUTES.keys()
     others = [name for name, reason in plans.obstacles.items() if "twice lag 2" not in reason]
-    assert all("no lag depends on the input" in plans.obstacles[name] for name in others)
+    known = ("no lag depends on the input", "no memory is found by content")
+    assert all(plans.obstacles[name].startswith(known) for name in others)
     assert steady or not others
     model = ml.compile(ONE_LAG, route="t5").model
     with pytest.raises(BadInput, match="twice lag 2"):

@@ -332,7 +332,9 @@ def test_routes_with_fixed_kernels_refuse_pointers_and_say_why():
     for reason in plans.obstacles.values():
         assert reason == "its heads look at the same lags everywhere, and memory 1 is at lag a0"
     others = [name for name in ROUTES if name not in FIXED_KERNELS]
-    assert others == ["rotary", "chain", "lin-tmx", "lin-dp", "log-tmx", "log-dp"]
+    assert others == ["rotary", "chain", "lin-tmx", "lin-dp", "log-tmx", "log-dp", "match"]
+    (reason,) = plan(load_task("pointer"), routes=["match"]).obstacles.values()
+    assert reason.startswith("no memory is found by content")
 
 
 def test_routes_with_pointers_refuse_tasks_that_have_none():

@@ -39,10 +39,16 @@ PREDICATES = {
 }
 
 
-@pytest.mark.long(4)  # coprime to 3 and 7: every predicate, choice and offset
-@pytest.mark.parametrize("text", PREDICATES)
-@pytest.mark.parametrize("which", ["latest", "earliest", "mean"])
-@pytest.mark.parametrize("offset", [0, 1, 3])
+# Every predicate, every choice and every offset; all combinations in `make test-all`: each is a compilation.
+CASES = [
+    pytest.param(text, which, offset, marks=[pytest.mark.slow] if j != i % 3 or k != (i + i // 3) % 3 else [])
+    for i, text in enumerate(PREDICATES)
+    for j, which in enumerate(["latest", "earliest", "mean"])
+    for k, offset in enumerate([0, 1, 3])
+]
+
+
+@pytest.mark.parametrize(("text", "which", "offset"), CASES)
 def test_the_target_is_the_definition(text, which, offset, getkey):
     memory = ml.Match(text, which=which, offset=offset)
     task = ml.Task(channels=[KEY, FLAG, PAYLOAD], memories=[memory], readout=["k1", "f1", "v1"])
@@ -123,7 +129,7 @@ def test_an_alphabet_of_4096_keys_needs_no_table():
     task = ml.Matched(
         channels=[{"name": "k", "values": list(range(4096))}, PAYLOAD], matches=["k1 == k0"], readout="v1"
     )
-    X = np.asarray(sample(task, jr.key(3), 3_000))
+    X = np.asarray(sample(task, jr.key(3), 1_500))
     expected = recalled(X, lambda s, t: X[s, 0] == X[t, 0], "latest", 0)[:, 1]
     assert np.array_equal(np.asarray(task.target(X))[:, 0], expected)
 

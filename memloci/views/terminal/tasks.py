@@ -14,6 +14,7 @@ from memloci.core.intervals import Interval
 from memloci.core.numbers import literal, lower_number, number, upper_number
 from memloci.tasks.gallery import OUTSIDE, Entry
 from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
 
 
@@ -126,6 +127,8 @@ def details_table(name: str, task: Task) -> Any:
         table.add_row("slopes", Text(", ".join(steep) or "constant"))
     if not task.stationary:
         told = f"K = {task.K}: the paper's construction has {task.paper_layers} layers"
+        if any(isinstance(recall, Occurrence) for recall in task.recalls):
+            told = f"K = {task.K}: the paper has no memory that is found by content"
         table.add_row("adaptivity", Text(told))
     title = Text.assemble((name, "bold"), f"  {task.kind} memory: {task.description or 'no description'}")
     return Group(title, Text(""), table)
