@@ -334,7 +334,7 @@ def test_routes_with_fixed_kernels_refuse_pointers_and_say_why():
     others = [name for name in ROUTES if name not in FIXED_KERNELS]
     assert others == ["rotary", "chain", "lin-tmx", "lin-dp", "log-tmx", "log-dp", "match"]
     (reason,) = plan(load_task("pointer"), routes=["match"]).obstacles.values()
-    assert reason.startswith("no memory is found by content")
+    assert reason.startswith("memory 1 is at lag a0, a lag that depends on the input")
 
 
 def test_routes_with_pointers_refuse_tasks_that_have_none():
