@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memloci.study.panel import Panel, Series
 from memloci.study.statistics import Estimate, Part, Verdict, deciding, overall, shared_level
+from memloci.train.record import RunRecord
 from memloci.train.spec import Run
 
 if TYPE_CHECKING:  # a list of claims needs no arrays
     from memloci.model.transformer import Transformer
 
 Progress = Callable[[str, float], None]
-Record = Mapping[str, Any]
 PILOT = 1_000_000  # seeds from here on tune
 JUDGING = 3_000  # seeds from here on judge; those below were looked at when the claims were designed
 
@@ -72,7 +72,7 @@ class Result:
     arm: Arm
     rate: float
     tuning: dict[str, float | None]  # rate -> median held-out loss of the pilots
-    records: tuple[Record, ...]  # of the judging seeds, in their order
+    records: tuple[RunRecord, ...]  # of the judging seeds, in their order
     keys: tuple[str, ...]
     seconds: float = 0.0  # that workers spent on all its runs, tuning included
 
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def parameters(self) -> int | None:
-        return next((record["parameters"] for record in self.records if record.get("parameters")), None)
+        return next((record.parameters for record in self.records if record.parameters), None)
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,12 @@ class Evidence:
 
     def models(self, name: str) -> "list[Transformer]":
         """The trained models of an arm."""
-        from memloci.model.architecture import Architecture
         from memloci.model.store import from_weights
 
         found, result = [], self.results[name]
         for key, record in zip(result.keys, result.records, strict=True):
-            if record.get("status") == "done":
-                sizes = Architecture(**record["architecture"]), record["channels"], record["outputs"]
-                found.append(from_weights(*sizes, self.weights(key)))
+            if record.status == "done":
+                found.append(from_weights(*record.sizes, self.weights(key)))
         return found
 
 

@@ -156,10 +156,10 @@ def lost_runs(results: Mapping[int, Result]) -> list[str]:
     """Runs that have no number."""
     found = []
     for result in results.values():
-        kinds = [str(record.get("status")) for record in result.records]
+        kinds = [record.status for record in result.records]
         for status in ("diverged", "failed"):
             if count := kinds.count(status):
-                errors = {str(record.get("error")) for record in result.records if record.get("error")}
+                errors = {record.error for record in result.records if record.error}
                 why = f" ({shorten(min(errors))})" if errors else ""
                 found.append(
                     f"trained, {result.arm.name}: {count} of {len(kinds)} runs {status}{why}, so it has no mean"

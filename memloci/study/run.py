@@ -218,8 +218,8 @@ def _row(result: Result, measure: str) -> dict[str, Any]:
         "mean": back(found.value),
         "low": back(found.low),
         "high": back(found.high),
-        "diverged": sum(record.get("status") == "diverged" for record in result.records),
-        "failed": sum(record.get("status") == "failed" for record in result.records),
+        "diverged": sum(record.diverged for record in result.records),
+        "failed": sum(record.status == "failed" for record in result.records),
     }
 
 
@@ -240,7 +240,7 @@ def _warnings(results: Iterable[Result], measure: str) -> list[str]:
     for result in results:
         lost = [record for record in result.records if record.get(measure) is None]
         if lost:
-            why = next((f" ({record['error']})" for record in lost if record.get("error")), "")
+            why = next((f" ({record.error})" for record in lost if record.error), "")
             found.append(
                 f"{result.arm.name}: {len(lost)} of {len(result.records)} runs have no result{why}, so it has no interval"
             )

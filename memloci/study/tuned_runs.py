@@ -20,6 +20,7 @@ from memloci.study.claim import PILOT, Arm, Progress, Result
 from memloci.sweeps.grid import Sweep
 from memloci.sweeps.start import sweep
 from memloci.sweeps.store import Store
+from memloci.train.record import RunRecord, record_from_dict
 from memloci.train.spec import Run
 
 RATES = (3e-3, 1e-2)
@@ -111,20 +112,22 @@ def _rate(half_decades: int) -> float:
     return float(f"{3 if odd else 1}e{tens}")
 
 
-def _record(seen: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def _record(seen: Mapping[str, Any], run: Run) -> RunRecord:
     row = seen.get(run.key) or {}
-    return row.get("record") or {"status": "failed", "error": row.get("error")}
+    if not row.get("record"):
+        return RunRecord("failed", error=row.get("error"))
+    return record_from_dict(row["record"])
 
 
 def _seconds(seen: Mapping[str, Any], run: Run) -> float:
     """A run that was stopped and went on has no cost of its own; its record knows the time of its steps."""
     cost = (seen.get(run.key) or {}).get("cost")
-    return _record(seen, run).get("seconds") or 0.0 if cost is None else cost
+    return _record(seen, run).seconds or 0.0 if cost is None else cost
 
 
 def _median_loss(seen: Mapping[str, Any], runs: Sequence[Run]) -> float | None:
     """None where a pilot diverged or failed."""
-    losses = [_record(seen, run).get("held_out") for run in runs]
+    losses = [_record(seen, run).held_out for run in runs]
     numbers = [loss for loss in losses if loss is not None]
     return statistics.median(numbers) if len(numbers) == len(losses) else None
 

@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from memloci.model.architecture import Architecture
 from memloci.model.store import from_weights
 from memloci.sweeps.runs import Runs
+from memloci.train.record import record_from_dict
 from memloci.train.spec import Run
 from memloci.train.train import Fit
 
@@ -30,7 +30,6 @@ def _but_seed(config: Mapping[str, Any]) -> str:
 
 
 def _fit(runs: Runs, row: Mapping[str, Any]) -> Fit:
-    record = row["record"]
-    sizes = Architecture(**record["architecture"]), record["channels"], record["outputs"]
-    model = from_weights(*sizes, runs.weights(row["key"]))
+    record = record_from_dict(row["record"])
+    model = from_weights(*record.sizes, runs.weights(row["key"]))
     return Fit(Run(**row["config"]), model, record, row["history"])

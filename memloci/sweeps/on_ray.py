@@ -201,7 +201,7 @@ class Mail:
         return True  # whoever has lost the lease is ended by the driver
 
     def finish(self, owner: str, outcomes: Sequence[Outcome], cost: float | None = None) -> int:
-        results = [(outcome.key, outcome.record, outcome.history) for outcome in outcomes]
+        results = [(outcome.key, dict(outcome.record), outcome.history) for outcome in outcomes]
         weights = [outcome.weights for outcome in outcomes]
         self.queue.put(_message("finish", weights, results=results, cost=cost))
         return len(results)

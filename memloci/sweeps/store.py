@@ -48,7 +48,7 @@ class Outcome(Protocol):
     @property
     def key(self) -> str: ...
     @property
-    def record(self) -> dict[str, Any]: ...
+    def record(self) -> Mapping[str, Any]: ...
     @property
     def history(self) -> dict[str, list[Any]]: ...
     @property
@@ -271,7 +271,7 @@ class Store(Database):
         recorded = 0
         with self._writing():
             for outcome in outcomes:
-                values = to_json(outcome.record), to_json(outcome.history), outcome.weights or None
+                values = to_json(dict(outcome.record)), to_json(outcome.history), outcome.weights or None
                 recorded += self._end(
                     owner,
                     outcome.key,

@@ -17,6 +17,7 @@ from typing import Any
 from memloci.sweeps.runs import SEED
 from memloci.train.diagnose import diagnose
 from memloci.train.diagnosis import Diagnosis
+from memloci.train.record import RunRecord, record_from_dict
 from memloci.train.spec import DATA_KINDS, Run
 
 SEARCH_SECONDS = 30.0  # tuned: for reasons that must be searched for
@@ -28,13 +29,13 @@ class Entry:
 
     config: dict[str, Any]
     settings: dict[str, Any]
-    record: dict[str, Any] | None  # None: it failed, or has not run
+    record: RunRecord | None  # None: it failed, or has not run
     history: Mapping[str, Sequence[Any]] | None
     trouble: str  # why there is no record
 
     @property
     def diverged(self) -> bool:
-        return self.record is not None and self.record.get("status") == "diverged"
+        return self.record is not None and self.record.diverged
 
     @property
     def learned(self) -> bool:
@@ -51,7 +52,7 @@ class Entry:
         if self.record is None or self.diverged:
             return None
         if name == "root":
-            square = self.record.get("err_mean_square")
+            square = self.record.err_mean_square
             return None if square is None else math.sqrt(square)
         return self.record.get(name)
 
@@ -120,7 +121,7 @@ def summary(name: str, runs: Iterable[Mapping[str, Any]]) -> SweepSummary:
         tuple(reasons),
         tuple(_groups(entries, reasons, measures)),
         _spread(entries, measures[0]),
-        sum((entry.record or {}).get("seconds") or 0.0 for entry in entries),
+        sum(entry.record.seconds or 0.0 for entry in entries if entry.record is not None),
     )
 
 
@@ -128,7 +129,9 @@ def _entry(run: Mapping[str, Any]) -> Entry:
     config = dict(run["config"])
     record, history = run.get("record"), run.get("history")
     trouble = str(run.get("error") or ("" if record else "no result yet"))
-    return Entry(config, _flat(config), record or None, history or None, trouble)
+    return Entry(
+        config, _flat(config), record_from_dict(record) if record else None, history or None, trouble
+    )
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

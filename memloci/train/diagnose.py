@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 from memloci.certify.certificate import Certificate
 from memloci.core.errors import BadInput
@@ -51,16 +50,17 @@ from memloci.train.diagnosis import (
     layers_text,
     slow_readout,
 )
+from memloci.train.record import RunRecord
 from memloci.train.spec import DATA_KINDS, Run
 
 COMPUTED = " (whatever the weights; computed in floats)"
 APART = 10.0  # held-out loss over training loss
 
 
-def diagnose(run: Run, record: dict[str, Any], thorough: bool = True) -> Diagnosis:
+def diagnose(run: Run, record: RunRecord, thorough: bool = True) -> Diagnosis:
     """Why a run did not reach its tolerance, or that it did. Without `thorough` nothing is fitted, which takes seconds."""
-    if record.get("status") == "diverged":
-        step = record.get("diverged_at")
+    if record.diverged:
+        step = record.diverged_at
         return Diagnosis(
             DIVERGED,
             f"The loss was no number at step {step:,}; a lower rate, clipping or a warm-up may keep it finite.{_slopes(run)}"
@@ -72,10 +72,10 @@ def diagnose(run: Run, record: dict[str, Any], thorough: bool = True) -> Diagnos
         return Diagnosis(
             NO_TARGET, "The data has no definition to compare with; only its held-out loss is known."
         )
-    err_sup = record.get("err_sup")
+    err_sup = record.err_sup
     if err_sup is None:
         return Diagnosis(DIVERGED, "The loss stayed finite, but on some sequence the output is no number.")
-    trained = Architecture(**record["architecture"]) if "architecture" in record else run.architecture
+    trained = record.architecture or run.architecture
     if trained is None:
         return Diagnosis(
             UNKNOWN, "The record does not say which architecture was trained.", {"err_sup": err_sup}
@@ -85,8 +85,8 @@ def diagnose(run: Run, record: dict[str, Any], thorough: bool = True) -> Diagnos
         trained,
         run.record,
         float(err_sup),
-        record.get("loss"),
-        record.get("held_out"),
+        record.loss,
+        record.held_out,
     )
     if never := _never_seen(case):
         return never

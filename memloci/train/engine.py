@@ -19,6 +19,7 @@ from memloci.model.transformer import Transformer
 from memloci.train.checkpoint import HISTORY, Course, from_bytes, to_bytes
 from memloci.train.device import own_mode
 from memloci.train.program import Program
+from memloci.train.record import RunRecord
 from memloci.train.spec import Run, Training
 
 
@@ -55,7 +56,7 @@ class Outcome:
     """The result of a run: numbers, curves, and weights unless they are none."""
 
     key: str
-    record: dict[str, Any]
+    record: RunRecord
     history: dict[str, list[Any]]
     weights: bytes
     model: Transformer
@@ -150,33 +151,35 @@ def _plateau(training: Training, course: Course) -> bool:
 def _outcome(program: Program, run: Run, course: Course, err_adversarial: float | None) -> Outcome:
     model, history = program.model(course.state.w), course.history
     last = {name: values[-1] for name, values in history.items()}
-    record: dict[str, Any] = {
-        "status": "diverged" if course.diverged else "done",
-        "stopped": _why(run.training, course),
-        "steps": course.step,
-        "seconds": round(course.seconds, 4),
-        "loss": last["loss"],
-        "held_out": last["held_out"],
-        "parameters": model.parameter_count,
-        "architecture": program.architecture.to_dict(),
-        "channels": model.channels,
-        "outputs": model.outputs,
-    }
-    if err_adversarial is not None:
-        sup, adversarial = last["err_sup"], _finite(err_adversarial)
-        record |= {
-            "err_mean_square": last["err_mean_square"],
-            "err_sampled": sup,
-            "err_adversarial": adversarial,
-        }
-        record["err_sup"] = None if sup is None or adversarial is None else max(sup, adversarial)
-    elif run.training.loss == "cross-entropy":
-        record["bits_per_byte"] = last["held_out"] and last["held_out"] / math.log(2)
-    else:
-        record |= {"err_mean_square": last["err_mean_square"], "err_sup": last["err_sup"]}
-    if course.diverged:
-        record["diverged_at"] = int(course.state.diverged)
+    record = RunRecord(
+        status="diverged" if course.diverged else "done",
+        stopped=_why(run.training, course),
+        steps=course.step,
+        seconds=round(course.seconds, 4),
+        loss=last["loss"],
+        held_out=last["held_out"],
+        parameters=model.parameter_count,
+        architecture=program.architecture,
+        channels=model.channels,
+        outputs=model.outputs,
+        diverged_at=int(course.state.diverged) if course.diverged else None,
+        measures=_measures(run.training, last, err_adversarial),
+    )
     return Outcome(run.key, record, history, b"" if course.diverged else weights_bytes(model), model)
+
+
+def _measures(
+    training: Training, last: Mapping[str, Any], err_adversarial: float | None
+) -> dict[str, float | None]:
+    """What can be compared with other runs: text has bits, and only a target can be attacked."""
+    if training.loss == "cross-entropy":
+        return {"bits_per_byte": last["held_out"] and last["held_out"] / math.log(2)}
+    sampled = {"err_mean_square": last["err_mean_square"], "err_sup": last["err_sup"]}
+    if err_adversarial is None:
+        return sampled
+    sup, worst = last["err_sup"], _finite(err_adversarial)
+    largest = None if sup is None or worst is None else max(sup, worst)
+    return {**sampled, "err_sampled": sup, "err_adversarial": worst, "err_sup": largest}
 
 
 def _why(training: Training, course: Course) -> str:

@@ -74,8 +74,8 @@ class TrainingPortrait:
 
 
 def portrait(fits: Sequence[Fit]) -> TrainingPortrait:
-    chosen, architecture = best(fits), Architecture(**best(fits).record["architecture"])
-    data, lost = chosen.run.task.get("kind") in DATA_KINDS, chosen.record["status"] == "diverged"
+    chosen, architecture = best(fits), best(fits).record.sizes[0]
+    data, lost = chosen.run.task.get("kind") in DATA_KINDS, chosen.record.diverged
     task = None if data else chosen.run.record
     return TrainingPortrait(
         tuple(fits),

@@ -22,6 +22,7 @@ from memloci.model.architecture import Architecture
 from memloci.model.transformer import Transformer
 from memloci.tasks.load import load_task
 from memloci.tasks.task import Task
+from memloci.train.record import RunRecord
 from memloci.train.spec import DATA_KINDS, Run
 
 RUNS, TRAINING, REPORT = "runs.json", "training.json", "report.html"
@@ -40,17 +41,17 @@ class Fit:
 
     run: Run
     model: Transformer
-    record: dict[str, Any]
+    record: RunRecord
     history: dict[str, list[Any]]
 
     @property
     def learned(self) -> bool:
         """Whether no error above the tolerance was seen."""
-        error = self.record.get("err_sup")
+        error = self.record.err_sup
         return error is not None and error <= self.run.training.tolerance
 
     def to_dict(self) -> dict[str, Any]:
-        return {"run": self.run.to_dict(), "record": self.record, "history": self.history}
+        return {"run": self.run.to_dict(), "record": self.record.to_dict(), "history": self.history}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -138,7 +139,7 @@ def train_together(
 
 def best(fits: Iterable[Fit]) -> Fit:
     """The one with the lowest held-out loss."""
-    return min(fits, key=lambda fit: _rank(fit.record["held_out"]))
+    return min(fits, key=lambda fit: _rank(fit.record.held_out))
 
 
 def write(fits: Sequence[Fit], directory: Path) -> None:
@@ -149,7 +150,7 @@ def write(fits: Sequence[Fit], directory: Path) -> None:
     content = {"format": 1, "fits": [fit.to_dict() for fit in fits], "best": list(fits).index(chosen)}
     beside = {TRAINING: (json.dumps(content, allow_nan=False) + "\n").encode()}
     remove = [RUNS, REPORT, *(CHECKPOINT.format(k) for k in range(len(fits)))]
-    if chosen.record["status"] == "diverged":
+    if chosen.record.diverged:
         replace_together(directory, beside, remove=remove)  # there are no weights, but what happened is told
         return
     data = chosen.run.task.get("kind") in DATA_KINDS

@@ -11,11 +11,20 @@ from memloci.study.claim import FULL, QUICK, Evidence, Result, finding_from_dict
 from memloci.study.claims import CLAIMS, capacity, load_claim, robustness
 from memloci.study.run import chosen
 from memloci.study.statistics import overall
+from memloci.train.record import RunRecord, record_from_dict
 from memloci.train.spec import Run
 
 TEXT = "def f(x):\n    return x + 1\n" * 400
 FROM_BOUNDS = ("5a",)  # takes half a minute to compute
 FROM_MODELS = ("6a",)  # judged by what is found in the models themselves
+
+
+def _done(**measures: float) -> RunRecord:
+    return RunRecord("done", measures=measures)
+
+
+def _but(record: RunRecord, **measures: float) -> RunRecord:
+    return replace(record, measures={**record.measures, **measures})
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +101,7 @@ def _evidence(claim, profile, seed):
             value = level * chance.uniform(0.95, 1.05)
             record = {"status": "done", "err_mean_square": value, "parameters": 100}
             record |= {"err_sup": value if seed % 2 else 1.0 / value, "bits_per_byte": value}
-            records.append(record)
+            records.append(record_from_dict(record))
         results[arm.name] = Result(arm, 1e-2, {"0.01": 1.0}, tuple(records), ("",) * profile.seeds)
     return Evidence(profile, results, lambda key: b"")
 
@@ -127,7 +136,7 @@ def test_missing_numbers_leave_a_claim_open(name, profiles):
     claim = load_claim(name)
     evidence = _evidence(claim, profiles["quick"], 1)
     lost = {
-        key: replace(result, records=({"status": "diverged"}, *result.records[1:]))
+        key: replace(result, records=(RunRecord("diverged"), *result.records[1:]))
         for key, result in evidence.results.items()
     }
     judged = claim.judge(replace(evidence, results=lost))
@@ -147,9 +156,7 @@ def test_capacity_is_judged_by_the_largest_error_found(pair, sup, verdict, profi
     monkeypatch.setattr(capacity, "_compiled", lambda: 1e-6)
     evidence = _evidence(claim, quick, 0)
     results = {
-        name: replace(
-            result, records=({"status": "done", "err_sup": sup, "err_mean_square": 0.1},) * quick.seeds
-        )
+        name: replace(result, records=(_done(err_sup=sup, err_mean_square=0.1),) * quick.seeds)
         for name, result in evidence.results.items()
     }
     assert overall(claim.judge(replace(evidence, results=results)).parts) == verdict
@@ -171,7 +178,7 @@ def test_the_wall_is_where_training_stops(profiles):
     """5a, with results that recall every lag up to 6 and none beyond: confirmed for lin."""
     claim = load_claim("5a")
     evidence = _evidence(claim, profiles["quick"], 0)
-    records = lambda name: {"status": "done", "err_sup": 0.1 if int(name.split()[-1]) <= 6 else 1.0}
+    records = lambda name: _done(err_sup=0.1 if int(name.split()[-1]) <= 6 else 1.0)
     results = {
         name: replace(result, records=(records(name),) * profiles["quick"].seeds)
         for name, result in evidence.results.items()
@@ -208,7 +215,7 @@ def test_a_verdict_that_turns_around_is_counted(few, profiles):
     worse = {
         name: result
         if not (name.startswith("2b") and name.endswith("1 head, 64 neurons"))
-        else replace(result, records=tuple({**r, "err_mean_square": 1e-6} for r in result.records))
+        else replace(result, records=tuple(_but(r, err_mean_square=1e-6) for r in result.records))
         for name, result in evidence.results.items()
     }
     mixed = lambda which: {n: worse[n] if which in n else evidence.results[n] for n in worse}
@@ -223,7 +230,7 @@ def test_a_verdict_that_turns_around_is_counted(few, profiles):
 def test_a_case_without_numbers_leaves_its_change_open(few, profiles):
     evidence = _held(few, profiles["full"])
     name = next(name for name in evidence.results if name.startswith("2a, layer norm"))
-    lost = replace(evidence.results[name], records=({"status": "diverged"},))
+    lost = replace(evidence.results[name], records=(RunRecord("diverged"),))
     judged = few.judge(replace(evidence, results={**evidence.results, name: lost}))
     open_ = [part.says for part in judged.parts if part.verdict == "inconclusive"]
     assert open_ == [f"with layer norm no verdict turns around, of {len(GOOD)} that are there"]
@@ -248,7 +255,7 @@ def _held(claim, profile):
         error = GOOD[case.partition(",")[0]].get(arm, 1.0)
         values = [error * (1 + 0.01 * k) for k in range(len(result.records))]
         records = tuple(
-            {**r, "err_mean_square": v, "err_sup": v} for r, v in zip(result.records, values, strict=True)
+            _but(r, err_mean_square=v, err_sup=v) for r, v in zip(result.records, values, strict=True)
         )
         results[name] = replace(result, records=records)
     return replace(evidence, results=results)

@@ -19,6 +19,7 @@ from memloci.study.rates import RatesFinding, rates
 from memloci.study.rates_curves import MEASURES
 from memloci.study.rates_request import VARIES, arms_of, read
 from memloci.sweeps.store import Store
+from memloci.train.record import RunRecord
 from memloci.views.figures.panel import panel_figure
 from memloci.views.html.rates import rates_files, rates_html
 
@@ -196,7 +197,8 @@ def trained_as(law):
         for arm in arms:
             x = arm.architecture["width"]
             records = tuple(
-                {"status": "done", **{name: law(x) * (1 + 0.01 * k) for name in MEASURES}} for k in seeds
+                RunRecord("done", measures={name: law(x) * (1 + 0.01 * k) for name in MEASURES})
+                for k in seeds
             )
             results[arm.name] = Result(arm, 1e-2, {}, records, tuple(map(str, seeds)))
         return results, 1.0
@@ -236,8 +238,8 @@ def test_the_slope_of_a_compiled_curve_is_that_of_its_fall(monkeypatch):
 
 def test_runs_without_a_number_leave_a_gap_and_a_note(nothing_compiled, monkeypatch):
     def runs(arms, *, seeds, **_):
-        record = lambda arm, k: {"status": "done", "err_sup": 0.1, "err_mean_square": 0.01}
-        lost = {"status": "diverged", "err_sup": None, "err_mean_square": None}
+        record = lambda arm, k: RunRecord("done", measures={"err_sup": 0.1, "err_mean_square": 0.01})
+        lost = RunRecord("diverged", measures={"err_sup": None, "err_mean_square": None})
         records = lambda arm: tuple(lost if k and arm is arms[0] else record(arm, k) for k in seeds)
         return {arm.name: Result(arm, 1e-2, {}, records(arm), ()) for arm in arms}, 1.0
 

@@ -1,6 +1,7 @@
 """Every diagnosis comes out where it holds, and what it calls proved is not contradicted by weights that exist."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from memloci.tasks.task import Task
 from memloci.train import diagnosis as d
 from memloci.train import witness
 from memloci.train.diagnose import diagnose, inside
+from memloci.train.record import record_from_dict
 from memloci.train.spec import Run
 
 KERNELS: dict[str, Any] = {"layers": 1, "heads": 4, "width": 0, "attention": "dpf", "encoding": "lin"}
@@ -31,7 +33,7 @@ def case(task: Task, architecture: dict[str, Any], err_sup: float | None = 0.5, 
     run = Run(task=task, architecture=architecture, training=training)
     assert run.architecture is not None
     record = {"status": "done", "stopped": "all steps", "err_sup": err_sup, "loss": 0.1, "held_out": 0.1}
-    return run, {**record, "architecture": run.architecture.model_dump(mode="json")}
+    return run, record_from_dict({**record, "architecture": run.architecture.model_dump(mode="json")})
 
 
 def named(task: Task, architecture: dict[str, Any], err_sup: float | None = 0.5, **training: Any) -> str:
@@ -51,7 +53,9 @@ def test_an_error_within_the_tolerance_is_learned():
 
 def test_a_loss_that_is_no_number_is_divergence():
     run, record = case(DELAY, KERNELS)
-    found = diagnose(run, {**record, "status": "diverged", "diverged_at": 7, "err_sup": None})
+    found = diagnose(
+        run, record_from_dict({**record, "status": "diverged", "diverged_at": 7, "err_sup": None})
+    )
     assert (found.name, found.evidence["step"]) == (d.DIVERGED, 7)
     assert "step 7" in found.sentence and "slope" in found.sentence
     assert named(DELAY, KERNELS, None) == d.DIVERGED  # a finite loss, and an output that is none
@@ -60,8 +64,8 @@ def test_a_loss_that_is_no_number_is_divergence():
 @pytest.mark.parametrize("kind", ["text", "arrays"])
 def test_data_has_nothing_to_compare_with(kind):
     run = Run(task={"kind": kind, "path": "data", "sha256": "0"}, architecture=SOFTMAX)
-    assert diagnose(run, {"status": "done", "held_out": 1.0}).name == d.NO_TARGET
-    assert diagnose(run, {"status": "diverged", "diverged_at": 0}).name == d.DIVERGED
+    assert diagnose(run, record_from_dict({"status": "done", "held_out": 1.0})).name == d.NO_TARGET
+    assert diagnose(run, record_from_dict({"status": "diverged", "diverged_at": 0})).name == d.DIVERGED
 
 
 def test_a_memory_that_is_always_blank_says_nothing_about_recall():
@@ -157,7 +161,7 @@ def test_fewer_layers_than_constructions_have():
 
 def test_samples_that_were_learned_by_heart():
     run, record = case(DELAY, {**SOFTMAX, "layers": 3}, samples=16)
-    assert diagnose(run, {**record, "loss": 1e-4, "held_out": 0.2}).name == d.SAMPLES
+    assert diagnose(run, replace(record, loss=1e-4, held_out=0.2)).name == d.SAMPLES
     assert diagnose(run, record).name == d.UNKNOWN
 
 

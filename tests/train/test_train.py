@@ -110,7 +110,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(tmp_path):
     arguments = [
         "majority",
         "--steps",
-        "50000",
+        "50000000",
         "--batch",
         "2",
         "--heads",

@@ -112,7 +112,7 @@ def test_a_report_of_training():
     fit = fit_of(Fixed(lags=[2], readout="x1"))
     z, weights = np.arange(1, 5), np.full(4, 0.25)
     hostile = TrainingPortrait(
-        fits=(replace(fit, record={**fit.record, "stopped": HOSTILE}),),
+        fits=(replace(fit, record=replace(fit.record, stopped=HOSTILE)),),
         best=0,
         diagnoses=(Diagnosis(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),),
         architecture=fit.model.architecture,
@@ -133,7 +133,7 @@ def test_a_report_of_training():
     assert told(training_html(lost)).count(HOSTILE) >= 10
     name = HOSTILE.replace("/", "")
     data = fit_of({"kind": "text", "path": name, "sha256": "0", "length": 24})
-    data.record["bits_per_byte"] = 1.0
+    data = replace(data, record=replace(data.record, measures={**data.record.measures, "bits_per_byte": 1.0}))
     text = replace(hostile, fits=(data,), task=None, uses=None, compiled=None)
     assert told(training_html(text)).count(name) == 2
 

@@ -3,6 +3,7 @@
 import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import Any
 
 import jax.random as jr
@@ -18,6 +19,7 @@ from memloci.sweeps.summary import summary
 from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.tasks.task import Task
 from memloci.train.portrait import portrait
+from memloci.train.record import record_from_dict
 from memloci.train.reproduce import command
 from memloci.train.spec import Run
 from memloci.train.train import Fit
@@ -41,6 +43,10 @@ def history(error: float, steps: int = 6) -> dict[str, list[Any]]:
         "err_mean_square": [1.1 * v for v in fall],
         "err_sup": [3 * math.sqrt(v) for v in fall],
     }
+
+
+def _with_bits(fit: Fit) -> Fit:
+    return replace(fit, record=record_from_dict({**fit.record, "bits_per_byte": 1.0}))
 
 
 def recorded(run: Run, error: float, channels: int = 1, outputs: int = 1) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def fit_of(
     d, outputs = (task.d, task.outputs) if isinstance(task, Task) else (2, 1)
     assert run.architecture is not None
     model = Transformer(run.architecture, d, outputs, key=jr.key(run.training.seed))
-    return Fit(run, model, recorded(run, error, d, outputs), history(error))
+    return Fit(run, model, record_from_dict(recorded(run, error, d, outputs)), history(error))
 
 
 def diverged(fit: Fit) -> Fit:
@@ -81,7 +87,7 @@ def diverged(fit: Fit) -> Fit:
         ("loss", "held_out", "err_mean_square", "err_sampled", "err_adversarial", "err_sup")
     )
     empty = {name: [100] if name == "step" else [None] for name in fit.history}
-    return Fit(fit.run, fit.model, {**fit.record, **lost}, empty)
+    return Fit(fit.run, fit.model, record_from_dict({**fit.record, **lost}), empty)
 
 
 DELAY = Fixed(lags=[2], readout="x1")
@@ -158,7 +164,7 @@ def test_data_has_curves_and_no_memory(kind):
         record["bits_per_byte"] = 2.5
     else:
         record |= {"err_mean_square": 0.01, "err_sup": 0.3}
-    page = training_page([Fit(fit.run, fit.model, record, fit.history)])
+    page = training_page([Fit(fit.run, fit.model, record_from_dict(record), fit.history)])
     told = Checked(page).text
     assert ("2.5 bits per byte" in told) == (kind == "text")
     assert "data.txt" in told and "The memory" not in told and "Trained against compiled" not in told
@@ -170,7 +176,7 @@ def test_no_text_of_a_user_becomes_html():
     assert "alert('1')" in told
     data = {"kind": "text", "path": f"/a/{HOSTILE}", "sha256": "0", "length": 24}
     fit = fit_of(data)
-    Checked(training_page([Fit(fit.run, fit.model, {**fit.record, "bits_per_byte": 1.0}, fit.history)]))
+    Checked(training_page([_with_bits(fit)]))
 
 
 @pytest.mark.parametrize(

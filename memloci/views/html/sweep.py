@@ -214,6 +214,6 @@ def _lost(sweep: SweepSummary, lost: Sequence[Entry]) -> Table:
     for entry in lost:
         what = entry.trouble
         if entry.record is not None:
-            what = str(entry.record.get("stopped") or "the loss was no number")
+            what = str(entry.record.stopped or "the loss was no number")
         rows.append([*(_label(entry.settings.get(name)) for name in (*sweep.fields, SEED)), what])
     return Table(heads, rows, wordy=[len(heads) - 1])

@@ -144,17 +144,17 @@ def data_title(run: Run) -> str:
 def _tiles(training: TrainingPortrait) -> dict[str, Cell]:
     record, a = training.chosen.record, training.architecture
     name, text = ("err_sup", "largest error seen")
-    if "bits_per_byte" in record:
+    if record.bits_per_byte is not None:
         name, text = ("bits_per_byte", "bits per byte")
     return {
         text: _float(record.get(name)),
-        "held-out loss": _float(record["held_out"]),
+        "held-out loss": _float(record.held_out),
         "runs": len(training.fits),
         "layers": a.layers,
         "heads per layer": sizes_text(a, "heads"),
         "FFN width": sizes_text(a, "width"),
-        "parameters": record["parameters"],
-        "steps": record["steps"],
+        "parameters": record.parameters,
+        "steps": record.steps,
     }
 
 
@@ -232,9 +232,9 @@ def _runs(training: TrainingPortrait) -> Table:
     rows: list[list[Cell]] = [
         [
             *(str(getattr(fit.run.training, name)) for name in vary),
-            fit.record["steps"],
+            fit.record.steps,
             *(_float(fit.record.get(key)) for key in columns),
-            fit.record["stopped"],
+            fit.record.stopped,
             one.name,
         ]
         for fit, one in zip(fits, training.diagnoses, strict=True)
@@ -299,8 +299,8 @@ def _compared(training: TrainingPortrait) -> ComparedCard | None:
     if training.compiled is None:
         return None
     plan, chosen = training.compiled.plan, training.chosen
-    heads, columns = ["", "trained"], [_sizes(training.architecture, chosen.record["parameters"])]
-    columns[0]["largest error"] = (_float(chosen.record.get("err_sup")), " seen")
+    heads, columns = ["", "trained"], [_sizes(training.architecture, chosen.model.parameter_count)]
+    columns[0]["largest error"] = (_float(chosen.record.err_sup), " seen")
     bound = None
     if plan is not None:
         bound = Proved(plan.certificate.bound)
@@ -308,7 +308,7 @@ def _compared(training: TrainingPortrait) -> ComparedCard | None:
         columns.append(_sizes(plan.model.architecture, plan.model.parameter_count))
         columns[1]["largest error"] = (bound, " proved")
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
-    seen = [fit.record["err_sup"] for fit in training.fits if fit.record.get("err_sup")]
+    seen = [fit.record.err_sup for fit in training.fits if fit.record.err_sup]
     figure = None
     if seen:
         caption = "Circles: the largest error seen of each run. Diamond: a bound that no input exceeds."

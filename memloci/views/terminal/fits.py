@@ -30,5 +30,5 @@ def fits_table(fits: Sequence[Fit], found: Diagnosis) -> Any:
     for fit in fits:
         values = [fit.record.get(name) for name in shown.values()]
         cells = ["-" if value is None else number(value) for value in values]
-        table.add_row(str(fit.run.training.seed), *cells, fit.record["stopped"])
+        table.add_row(str(fit.run.training.seed), *cells, fit.record.stopped or "")
     return Group(table, Text(f"{found.name}: {found.sentence}"))
