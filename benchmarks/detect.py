@@ -17,25 +17,25 @@ import numpy as np
 from benchmarks import detect_tasks as tasks
 from benchmarks.detect_tasks import Case
 from memloci.detect.detect import detect
-from memloci.detect.found import Found
+from memloci.detect.detection import Detection
 
-Check = Callable[[Case, Found], bool]
+Check = Callable[[Case, Detection], bool]
 
 
-def exact_lags(case: Case, found: Found) -> bool:
+def exact_lags(case: Case, found: Detection) -> bool:
     return found.kind == "fixed" and found.lags == case.lags
 
 
-def nothing(case: Case, found: Found) -> bool:
+def nothing(case: Case, found: Detection) -> bool:
     return not found.memories
 
 
-def same_table(case: Case, found: Found) -> bool:
+def same_table(case: Case, found: Detection) -> bool:
     tables = [m.lag_table for m in found.memories if m.lag_table is not None]
     return len(tables) == 1 and list(tables[0].values()) == np.asarray(case.table).tolist()
 
 
-def same_nested(case: Case, found: Found) -> bool:
+def same_nested(case: Case, found: Detection) -> bool:
     """Up to equivalence: where the second level does not depend on the first memory, the first cannot be known."""
     tables = [m.lag_table for m in found.memories if m.lag_table is not None]
     if len(tables) != 2:
@@ -49,15 +49,15 @@ def same_nested(case: Case, found: Found) -> bool:
     )
 
 
-def same_tail(case: Case, found: Found) -> bool:
+def same_tail(case: Case, found: Detection) -> bool:
     return found.tail.kind == case.tail and found.lags == case.lags
 
 
-def same_offset(case: Case, found: Found) -> bool:
+def same_offset(case: Case, found: Detection) -> bool:
     return found.kind == "matched" and found.memories[0].offset == case.offset
 
 
-def same_mixture(case: Case, found: Found) -> bool:
+def same_mixture(case: Case, found: Detection) -> bool:
     if case.tail is not None:
         return same_tail(case, found)
     tables = sorted(list(m.lag_table.values()) for m in found.memories if m.lag_table is not None)

@@ -26,7 +26,7 @@ from memloci.synthesize import Built, Plan, Plans, Progress, plan
 from memloci.tasks.task import Task
 
 if TYPE_CHECKING:  # a compilation needs none of these
-    from memloci.detect.found import Found
+    from memloci.detect.detection import Detection
     from memloci.detect.trial import Trial
     from memloci.exchange.formats import Export
     from memloci.study.claim import Finding
@@ -295,21 +295,21 @@ def detect(
     own_past: bool = False,
     with_reference: bool = True,
     progress: Progress | None = None,
-) -> "Found":
+) -> "Detection":
     """Which memory arrays or a file have: `.kind`, `.lags`, `.memories`, `.task`, `.explained`, `.report`.
 
     `x` is an array of shape (T,), (T, d) or (n, T, d), a list of sequences, a table with columns, or a file. Without `y`
     and `target`, the next value is predicted: then lag 1 is the value just before it.
     """
     from memloci.detect.detect import detect
-    from memloci.views.html.detection import found_fragment
+    from memloci.views.html.detection import detection_fragment
 
     options: Any = {"max_lag": max_lag, "fdr": fdr, "target": target, "seed": seed, "own_past": own_past}
     found = detect(x, y, **options, with_reference=with_reference, progress=progress)
-    return replace(found, render=found_fragment)
+    return replace(found, render=detection_fragment)
 
 
-def write_detection(found: "Found", out: str | Path) -> "Found":
+def write_detection(found: "Detection", out: str | Path) -> "Detection":
     """task.toml, where there is a task, and report.html; the record that names the file."""
     from memloci.views.html.detection import detection_html
     from memloci.views.text.tasks import data_toml
@@ -325,7 +325,7 @@ def write_detection(found: "Found", out: str | Path) -> "Found":
 
 
 def try_architectures(
-    found: "Found", data: Any, *, target: str | None = None, seed: int = 0
+    found: "Detection", data: Any, *, target: str | None = None, seed: int = 0
 ) -> "tuple[Trial, ...]":
     """The suggested architecture and two alternatives, trained briefly, beside simple predictors and the reference."""
     from memloci.detect.data import recording

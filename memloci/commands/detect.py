@@ -47,7 +47,7 @@ def detect(
     """Which memory a data set has: lags, lag tables, kernels or matches, with error rates, as a task."""
     from memloci import pipeline
     from memloci.core.files import require_writable
-    from memloci.views.terminal.detection import found_view
+    from memloci.views.terminal.detection import detection_view
 
     if out is not None:
         require_writable(out)
@@ -67,6 +67,6 @@ def detect(
     if as_json:
         print_json(found.to_dict())
         return
-    print_view(found_view(str(data), found))
+    print_view(detection_view(str(data), found))
     if out is not None:
         write_text(f"wrote {out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")

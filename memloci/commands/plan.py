@@ -94,12 +94,12 @@ def _detected(
 ) -> tuple[Any, dict[str, Any]]:
     """The task that data has, shown; and what was learnt, for machines."""
     from memloci import pipeline
-    from memloci.views.terminal.detection import found_view, trials_table
+    from memloci.views.terminal.detection import detection_view, trials_table
 
     with progress_bar() as progress:
         found = pipeline.detect(data, max_lag=max_lag, fdr=fdr, target=target, seed=seed, progress=progress)
     if not quiet:
-        print_view(found_view(data, found))
+        print_view(detection_view(data, found))
     if found.task is None:
         if quiet:
             print_json({"learnt": found.to_dict(), "proved": None})

@@ -21,19 +21,19 @@ from memloci.core.specs import shorten
 from memloci.detect.adaptive import adaptive_lags
 from memloci.detect.correlate import scores
 from memloci.detect.data import Recording, recording
-from memloci.detect.essential import best_kernel
-from memloci.detect.explanation import Explanation
-from memloci.detect.fixed import fixed_lags
-from memloci.detect.forward import linear_transforms
-from memloci.detect.found import (
+from memloci.detect.detection import (
     Candidate,
+    DetectedMemory,
+    Detection,
     Explained,
-    Found,
-    FoundMemory,
     FoundPeriod,
     Influence,
     Tail,
 )
+from memloci.detect.essential import best_kernel
+from memloci.detect.explanation import Explanation
+from memloci.detect.fixed import fixed_lags
+from memloci.detect.forward import linear_transforms
 from memloci.detect.match import best_match
 from memloci.detect.parity import parity
 from memloci.detect.periods import find_periods
@@ -65,7 +65,7 @@ def detect(
     own_past: bool = False,
     with_reference: bool = True,
     progress: Progress | None = None,
-) -> Found:
+) -> Detection:
     """The memories of a data set, with the error rate that was asked for, and the task that says the same."""
     began = time.perf_counter()
     if isinstance(max_lag, bool) or not isinstance(max_lag, int | np.integer) or not 1 <= max_lag <= 100_000:
@@ -103,7 +103,7 @@ def _one_thread() -> Iterator[None]:
 
 def _of_numbers(
     series: Series, found: Recording, fdr: float, seed: int, with_reference: bool, tell: Progress
-) -> Found:
+) -> Detection:
     best, tried, notes = explain(series, fdr, seed, tell)
     notes = [*series.notes, *notes]
     tell("the periods", 0.8)
@@ -135,7 +135,7 @@ def _of_numbers(
         if best.kernel.interval is None:
             notes.append("No interval is given for the rate: the residual still depends on single lags.")
     tell("the profiles", 0.95)
-    return Found(
+    return Detection(
         kind,
         best.memories() if best.columns else (),
         fdr,
@@ -291,13 +291,13 @@ def influences(series: Series, target: np.ndarray) -> tuple[Influence, ...]:
 # -- words ------------------------------------------------------------------------------------------------
 
 
-def _of_words(series: Series, found: Recording, fdr: float) -> Found:
+def _of_words(series: Series, found: Recording, fdr: float) -> Detection:
     """Bits in place of variances; a list of lags, or dense."""
     lags = symbol_lags(series, fdr)
     saved = lags.entropy - lags.left
     name = series.names[series.own or 0]
     memories = tuple(
-        FoundMemory((name,), bits / max(lags.entropy, 1e-9), p, lag=z)
+        DetectedMemory((name,), bits / max(lags.entropy, 1e-9), p, lag=z)
         for z, bits, p in zip(lags.lags, lags.saved, lags.p_values, strict=True)
     )
     kind = "outside" if lags.dense else "fixed" if memories else "none"
@@ -314,7 +314,7 @@ def _of_words(series: Series, found: Recording, fdr: float) -> Found:
     shown = Influence(
         name, tuple(range(1, len(lags.information) + 1)), lags.information, (0.0,) * len(lags.information)
     )
-    return Found(
+    return Detection(
         kind,
         () if lags.dense else memories,
         fdr,

@@ -11,10 +11,10 @@ import numpy as np
 
 from memloci.core.numbers import literal, to_digits
 from memloci.detect.adaptive import Table, pointer_column
+from memloci.detect.detection import DetectedMemory
 from memloci.detect.dictionary import Column, Readout, lag_column
 from memloci.detect.essential import KernelFit
 from memloci.detect.expression import expression
-from memloci.detect.found import FoundMemory
 from memloci.detect.match import Match, match_column
 from memloci.detect.series import Series
 
@@ -110,7 +110,7 @@ class Explanation:
 
     # -- what is reported -----------------------------------------------------------------------------------
 
-    def memories(self) -> tuple[FoundMemory, ...]:
+    def memories(self) -> tuple[DetectedMemory, ...]:
         s = self.series
         effects: dict[Any, float] = {}
         for k, (memory, _) in enumerate(self.columns):
@@ -123,7 +123,7 @@ class Explanation:
                 dict.fromkeys(s.names[c] for c, lag in [*self.places, *self._spike_places()] if lag == z)
             )
             values = [self.p_values[p] for p in self.places if p[1] == z and p in self.p_values]
-            found.append(FoundMemory(channels, effects.get(z, 0.0), min(values, default=None), lag=z))
+            found.append(DetectedMemory(channels, effects.get(z, 0.0), min(values, default=None), lag=z))
         for i, table in enumerate(self.tables):
             name = s.names[table.channel]
             symbols = [literal(v) for v in s.symbols[table.channel]]  # pyright: ignore[reportOptionalIterable]
@@ -131,7 +131,7 @@ class Explanation:
             if table.first is not None:
                 first = {k: int(z) for k, z in zip(symbols, table.first, strict=True)}
                 gain = effects.get(("first", i), 0.0)
-                found.append(FoundMemory((name,), gain, table.p_value, lag_table=first, reads=name))
+                found.append(DetectedMemory((name,), gain, table.p_value, lag_table=first, reads=name))
             whole: dict[str, Any] = (
                 {k: int(z) for k, z in zip(symbols, table.lags, strict=True)}
                 if table.first is None
@@ -141,16 +141,16 @@ class Explanation:
                 }
             )
             gain = effects.get(("table", i), 0.0)
-            found.append(FoundMemory(payload, gain, table.p_value, lag_table=whole, reads=name))
+            found.append(DetectedMemory(payload, gain, table.p_value, lag_table=whole, reads=name))
         if self.kernel is not None:
             k = self.kernel
             found.append(
-                FoundMemory((s.names[k.channel],), effects.get("kernel", 0.0), k.p_value, kernel=k.text)
+                DetectedMemory((s.names[k.channel],), effects.get("kernel", 0.0), k.p_value, kernel=k.text)
             )
         if self.match is not None:
             m = self.match
             found.append(
-                FoundMemory(
+                DetectedMemory(
                     (s.names[m.payload],),
                     effects.get("match", 0.0),
                     m.p_value,

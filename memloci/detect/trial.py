@@ -14,7 +14,7 @@ import numpy as np
 
 from memloci.core.errors import BadInput
 from memloci.detect.data import Recording
-from memloci.detect.found import Found
+from memloci.detect.detection import Detection
 from memloci.model.architecture import Architecture
 from memloci.train.train import train
 
@@ -44,7 +44,7 @@ class Trial:
         return {"name": self.name, "r2": self.r2, "parameters": self.parameters}
 
 
-def trials(found: Found, data: Recording, *, steps: int = 300, seed: int = 0) -> tuple[Trial, ...]:
+def trials(found: Detection, data: Recording, *, steps: int = 300, seed: int = 0) -> tuple[Trial, ...]:
     """The rows of the comparison, the suggestion first."""
     if found.kind not in SUGGESTED and found.tail.kind not in SUGGESTED:
         raise BadInput(
@@ -76,7 +76,7 @@ def trials(found: Found, data: Recording, *, steps: int = 300, seed: int = 0) ->
     return (*rows, *_baselines(X, Y, cut, counted, longest, data.own is not None), *_reference(found))
 
 
-def _longest(found: Found) -> int:
+def _longest(found: Detection) -> int:
     lags = list(found.lags)
     for memory in found.memories:
         for value in (memory.lag_table or {}).values():
@@ -129,6 +129,6 @@ def _baselines(
     return (*rows, Trial(f"linear, {order} lags", _share(y, f), A.shape[1]))
 
 
-def _reference(found: Found) -> tuple[Trial, ...]:
+def _reference(found: Detection) -> tuple[Trial, ...]:
     r2 = found.explained.reference_r2
     return () if r2 is None else (Trial("reference (boosted trees)", r2),)

@@ -162,7 +162,7 @@ def traces(
 # -- what the task says -----------------------------------------------------------------------------------
 
 
-def told_positions(task: Task, x: np.ndarray, most: int = 10) -> list[int]:
+def shown_positions(task: Task, x: np.ndarray, most: int = 10) -> list[int]:
     """Positions worth following: the first ones, each number of blank memories, and as many lags as there is room."""
     lags, blank, _ = _wanted(task, x)
     count = blank.sum(axis=0)

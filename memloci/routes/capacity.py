@@ -99,11 +99,11 @@ def questions(task: Task) -> Questions:
         read = any(channel_of(v) == channel.name for v in nested)
         choices.append(channel.domain if read else (best,))
     boxes = itertools.islice(itertools.product(*choices), MOST_PASTS)
-    exams = [_asked(task, box) for box in boxes] + [match_questions(task)]
+    exams = [_questions(task, box) for box in boxes] + [match_questions(task)]
     return max(exams, key=lambda found: len(found.asked))
 
 
-def _asked(task: Task, box: tuple[Interval, ...]) -> Questions:
+def _questions(task: Task, box: tuple[Interval, ...]) -> Questions:
     names = task.channel_names
     found: dict[tuple[int, int], Question] = {}
     for output, formula in enumerate(task.readouts):

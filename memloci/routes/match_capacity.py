@@ -34,11 +34,11 @@ def match_questions(task: Task) -> Questions:
     exams = [Questions(box, ())]
     for i, recall in enumerate(task.recalls, start=1):
         if isinstance(recall, Occurrence) and not recall.parents:
-            exams.append(_asked(task, i, recall, box))
+            exams.append(_questions(task, i, recall, box))
     return max(exams, key=lambda exam: len(exam.asked))
 
 
-def _asked(task: Task, i: int, recall: Occurrence, box: tuple[Interval, ...]) -> Questions:
+def _questions(task: Task, i: int, recall: Occurrence, box: tuple[Interval, ...]) -> Questions:
     names, o = task.channel_names, recall.offset
     compared = {channel_of(name) for name in recall.predicate.keys}
     returned: dict[int, int] = {}  # channel -> output

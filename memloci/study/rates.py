@@ -31,7 +31,7 @@ from memloci.study.compiled_curves import Compiled, RatesRequest, compiled_from_
 from memloci.study.compiled_floors import capacity_floor
 from memloci.study.compiled_sizes import compiled
 from memloci.study.rates_curves import MEASURES, Slope, panel_of, paper_of, rows_of, slopes_of
-from memloci.study.rates_request import arms_of, lost_runs, read
+from memloci.study.rates_request import arms_of, read, runs_without_result
 from memloci.study.tuned_runs import tuned_runs
 from memloci.tasks.load import load_task
 from memloci.tasks.task import Task
@@ -107,7 +107,7 @@ def rates(
             **where,
         )
         results = {value: named[arm.name] for value, arm in arms.items()}
-        notes += lost_runs(results)
+        notes += runs_without_result(results)
     floors = list(built.floors)
     if arms and (floor := capacity_floor(wanted, next(iter(arms.values())).architecture or {})) is not None:
         floors.append(floor)

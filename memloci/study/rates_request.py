@@ -152,7 +152,7 @@ def _format(name: str) -> str | None:
     return None
 
 
-def lost_runs(results: Mapping[int, Result]) -> list[str]:
+def runs_without_result(results: Mapping[int, Result]) -> list[str]:
     """Runs that have no number."""
     found = []
     for result in results.values():

@@ -148,7 +148,7 @@ def _find(
 ) -> Finding:
     name = _fingerprint(claim, profile, results)
     file = place / FINDINGS / f"{claim.id}-{profile.name}.json"
-    if (found := _kept(file, name)) is not None:
+    if (found := _cached(file, name)) is not None:
         return found
 
     def weights(key: str) -> bytes:
@@ -188,7 +188,7 @@ def _fingerprint(claim: Claim, profile: Profile, results: Mapping[str, Result]) 
     return finding_cache.fingerprint([claim.id, profile.name, profile.seeds, profile.rates, keys])
 
 
-def _kept(file: Path, name: str) -> Finding | None:
+def _cached(file: Path, name: str) -> Finding | None:
     found = finding_cache.read(file, name)
     try:
         return None if found is None else finding_from_dict(found)

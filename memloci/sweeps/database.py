@@ -102,7 +102,7 @@ class Database:
                 raise StoreTrouble(f"{path}: no such store; `memloci sweep` makes one") from None
             except (OSError, ValueError) as error:
                 raise StoreTrouble(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
-        with self._told():
+        with self._readable_errors():
             self.db = self._connect("rwc" if create else "rw")
         try:
             self._check(create)
@@ -122,7 +122,7 @@ class Database:
         return db
 
     def _check(self, create: bool) -> None:
-        with self._told():
+        with self._readable_errors():
             if create:
                 self._make_if_empty()
             else:
@@ -215,7 +215,7 @@ class Database:
         return ", ".join(f"NULL AS {name}" if name in lacks else name for name in names)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _readable_errors(self) -> Iterator[None]:
         """What SQLite cannot do is said in one line; nothing half-written stays."""
         try:
             yield
@@ -226,7 +226,7 @@ class Database:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._told():
+        with self._readable_errors():
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -74,17 +74,17 @@ def look_on(job: Job, store: Store, crew: Team, progress: Progress) -> None:
     while counts.open:
         crew.bury()
         if time.monotonic() - searched > SEARCH:
-            store.take_back_lost(crew.owners, job.lease, job.most_deaths)
+            store.reclaim_dead(crew.owners, job.lease, job.most_deaths)
             searched = time.monotonic()
         crew.fill(counts.waiting)
-        progress(_told(counts), _part(counts, first))
+        progress(_status_line(counts), _part(counts, first))
         time.sleep(max(LOOK, 10 * asked))
         began = time.monotonic()
         counts = store.counts(job.sweep)
         asked = time.monotonic() - began  # of a huge sweep it takes a while: not too often
 
 
-def _told(counts: Counts) -> str:
+def _status_line(counts: Counts) -> str:
     failed = f", {counts.failed} failed" if counts.failed else ""
     return f"{counts.done} of {counts.total} runs done, {counts.running} running{failed}"
 
@@ -155,9 +155,9 @@ class Crew:
             if status == BAD_STORE:
                 raise StoreTrouble(words)
             if status != DONE:
-                self._lost(owner, f"{_ending(status)}{': ' if words else ''}{words}")
+                self._died(owner, f"{_ending(status)}{': ' if words else ''}{words}")
 
-    def _lost(self, owner: str, cause: str) -> None:
+    def _died(self, owner: str, cause: str) -> None:
         had = self.store.take_back(owner, cause, self.job.most_deaths)
         self.stillborn = 0 if had else self.stillborn + 1
         if self.stillborn >= self.job.most_deaths:

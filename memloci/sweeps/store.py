@@ -139,7 +139,7 @@ class Store(Database):
 
     def _problem(self, key: str) -> str | None:
         """What is wrong with a stored result."""
-        with self._told():
+        with self._readable_errors():
             names = ["status", "config", "record", "history", "weights"]
             found = self.db.execute(
                 f"SELECT {', '.join(names)}, {self._columns([f'{name}_sum' for name in names[1:]])} "
@@ -334,7 +334,7 @@ class Store(Database):
             self.db.execute("DELETE FROM owners WHERE name = ?", (owner,))
         return taken.rowcount
 
-    def take_back_lost(
+    def reclaim_dead(
         self, alive: Iterable[str] = (), lease: float = LEASE, most_deaths: int = MOST_DEATHS
     ) -> None:
         """Look for owners that have ended, or been silent too long; `alive` are known to live.
@@ -342,7 +342,7 @@ class Store(Database):
         Clocks of different machines differ, so none is compared: an owner is silent if its count of beats has not changed
         for the time of the lease by the clock of who looks, who must have looked for as long.
         """
-        with self._told():
+        with self._readable_errors():
             owners = self.db.execute("SELECT name, host, pid, birth, beats FROM owners").fetchall()
         now = time.monotonic()
         self._heard = {(name, beats): self._heard.get((name, beats), now) for name, _, _, _, beats in owners}
@@ -357,7 +357,7 @@ class Store(Database):
     # What there is.
 
     def counts(self, sweep: str) -> Counts:
-        with self._told():
+        with self._readable_errors():
             found = self.db.execute(f"SELECT status, count(*) {OF_SWEEP} GROUP BY status", (sweep,))
             part = self._one(
                 "SELECT total(o.part) FROM owners o JOIN runs r ON r.owner = o.name AND r.status = 'running' "
@@ -377,14 +377,14 @@ class Store(Database):
             query += " WHERE key IN (SELECT key FROM sweep_runs WHERE sweep IN "
             query += "(SELECT id FROM sweeps WHERE name = ? OR id = ?))"
             values = (sweep, sweep)
-        with self._told():
+        with self._readable_errors():
             rows = self.db.execute(query + " ORDER BY rowid", values).fetchall()
         return [_row(dict(zip((*COLUMNS, "config_sum", "record_sum"), row, strict=True))) for row in rows]
 
     def sweeps(self) -> dict[str, set[str]]:
         """Every run's key, and the names of the sweeps that it belongs to."""
         members: dict[str, set[str]] = {}
-        with self._told():
+        with self._readable_errors():
             query = "SELECT key, name FROM sweep_runs JOIN sweeps ON id = sweep"
             for key, name in self.db.execute(query):
                 members.setdefault(key, set()).add(name)
@@ -400,7 +400,7 @@ class Store(Database):
         return self._sound(key, lambda: require_intact(data, claimed, "weights")) or b""
 
     def _of(self, key: str, column: str) -> tuple[Any, str | None]:
-        with self._told():
+        with self._readable_errors():
             found = self.db.execute(
                 f"SELECT {column}, {self._columns([f'{column}_sum'])} FROM runs WHERE key = ?", (key,)
             ).fetchone()

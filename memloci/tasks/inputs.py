@@ -64,7 +64,7 @@ def require_inputs(task: Task, X: Any) -> None:
             place = tuple(int(i) for i in np.argwhere(outside)[0])
             raise BadInput(
                 f"x[{', '.join(map(str, (*place, k)))}] = {literal(float(x[place]))} is no value of channel "
-                f"{channel.name!r}, which is {_told(channel)}; no bound is about such an input"
+                f"{channel.name!r}, which is {_described(channel)}; no bound is about such an input"
             )
 
 
@@ -78,7 +78,7 @@ def _ends(lo: float, hi: float, dtype: Any) -> tuple[Any, Any]:
     return (up, down) if up <= down else (low, low)
 
 
-def _told(channel: Channel) -> str:
+def _described(channel: Channel) -> str:
     pieces = channel.domain
     several = [literal(p.lo) if p.is_point else f"[{literal(p.lo)}, {literal(p.hi)}]" for p in pieces[:4]]
     return "in " + ", ".join(several) + (f" or one of {len(pieces) - 4} more" if len(pieces) > 4 else "")

@@ -427,7 +427,7 @@ def test_a_memory_is_one_class(strangers, steady):
     seen = ml.measure(model, task, key=jr.key(0), sequences=2, length=16, steps=2, starts=1)
     assert seen.err_sup > 1
     run = ml.Run(task=task, architecture=_architecture(("dpf", "lin", "infinite")), training=FEW)
-    reason = diagnose(run, {"status": "done", "err_sup": 1.0})
+    reason = diagnose(run, RunRecord("done", measures={"err_sup": 1.0}))
     assert not reason.evidence.keys() & {"E_found", "E_compiled", "E_least"}  # nothing was fitted or proved
 
 

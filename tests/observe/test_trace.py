@@ -9,7 +9,7 @@ import pytest
 
 from memloci.core.errors import BadInput
 from memloci.observe.probes import example_run
-from memloci.observe.trace import Trace, told_positions, trace, traces
+from memloci.observe.trace import Trace, shown_positions, trace, traces
 from memloci.pipeline import Built, compile
 from memloci.tasks.short import Adaptive
 
@@ -112,7 +112,7 @@ def test_a_wrong_lag_is_seen():
 
 def test_positions_worth_following():
     x = np.tile([[3.0, 0.5], [1.0, -0.5], [2.0, 0.25]], (8, 1))
-    told = told_positions(NESTED, x, most=6)
+    told = shown_positions(NESTED, x, most=6)
     assert told[:2] == [0, 1] and told == sorted(set(told)) and len(told) == 6
     blanks = {t: [x[t, 0] > t, x[t, 0] > t or x[t, 0] + x[t - int(x[t, 0]), 0] > t] for t in told}
     assert {sum(b) for b in blanks.values()} == {0, 1, 2}

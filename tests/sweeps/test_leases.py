@@ -41,7 +41,7 @@ def test_a_clock_that_is_wrong_steals_nothing(store, monkeypatch, ahead):
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + ahead)
     with Store(store.path) as other:
         for _ in range(3):
-            other.take_back_lost(lease=180.0)
+            other.reclaim_dead(lease=180.0)
     assert store.counts(sweep).running == 1
 
 
@@ -50,15 +50,15 @@ def test_a_claim_ends_when_its_beats_stand_still_for_the_lease_of_who_looks(stor
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with Store(store.path) as driver, Store(store.path) as newcomer:
         for _ in range(50):  # for hours, with a sign of life now and then
-            driver.take_back_lost(lease=180.0)
+            driver.reclaim_dead(lease=180.0)
             now[0] += 170.0
             store.beat("far")
         assert store.counts(sweep).running == 1
-        driver.take_back_lost(lease=180.0)
+        driver.reclaim_dead(lease=180.0)
         now[0] += 181.0
-        newcomer.take_back_lost(lease=180.0)  # who has just come cannot know
+        newcomer.reclaim_dead(lease=180.0)  # who has just come cannot know
         assert store.counts(sweep).running == 1
-        driver.take_back_lost(lease=180.0)
+        driver.reclaim_dead(lease=180.0)
         assert store.counts(sweep).waiting == 1
 
 
@@ -72,7 +72,7 @@ def test_a_claim_is_a_sign_of_life_too(store, monkeypatch):
         for _ in runs:
             claim = store.claim(sweep, "far")
             store.db.execute("UPDATE owners SET host = 'elsewhere' WHERE name = 'far'")
-            driver.take_back_lost(lease=180.0)
+            driver.reclaim_dead(lease=180.0)
             now[0] += 100.0
             assert claim and store.finish("far", execute(claim.runs())) == 1
 

@@ -329,7 +329,7 @@ def test_who_has_lost_the_lease_is_recalled_and_others_have_the_runs(make_job):
     job = make_job([run])
     with Store(job.store) as store:
         fleet, owner, cancelled = make_fleet(job, store)
-        store.take_back_lost(lease=-1.0)
+        store.reclaim_dead(lease=-1.0)
         fleet._record(owner, "keep", {"step": 10, "keys": [run.key]}, [b"state"])
         assert cancelled == ["stream"] and not fleet.owners and not kept(store)
 

@@ -119,7 +119,7 @@ def test_who_has_lost_the_lease_records_nothing(store):
     run = make_run()
     sweep = store.enqueue("s", [run])
     claimed(store, sweep, "slow")
-    store.take_back_lost(lease=-1.0)
+    store.reclaim_dead(lease=-1.0)
     assert claimed(store, sweep, "quick") == [run]
     assert not store.keep("slow", 10, {run.key: b"state"})
     outcomes = execute([run])
@@ -139,11 +139,11 @@ def test_leases_end_with_the_process_or_its_silence_only(store):
     with sqlite3.connect(store.path) as other:
         other.execute("UPDATE owners SET pid = ? WHERE name = 'dead'", (gone.pid,))
     other.close()
-    store.take_back_lost()
+    store.reclaim_dead()
     assert store.counts(sweep).running == 2 and store.counts(sweep).waiting == 2
-    store.take_back_lost(alive={"alive"}, lease=-1.0)
+    store.reclaim_dead(alive={"alive"}, lease=-1.0)
     assert store.counts(sweep).running == 2
-    store.take_back_lost(lease=-1.0)
+    store.reclaim_dead(lease=-1.0)
     assert store.counts(sweep).running == 0
 
 

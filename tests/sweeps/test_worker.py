@@ -89,7 +89,7 @@ def test_who_has_lost_the_lease_stops_and_claims_anew(store):
     def execute(group, *, states, keep):
         tries.append(len(group))
         if len(tries) == 1:
-            store.take_back_lost(lease=-1.0)
+            store.reclaim_dead(lease=-1.0)
         return fake.execute(group, states=states, keep=keep)
 
     make_worker(store, make_runs(range(2)), execute, checkpoint=0.0).work()

@@ -140,7 +140,7 @@ def _whole_past(heads: Head, dtype: np.dtype) -> tuple[PerHead, PerHead]:
     return eqx.filter_vmap(lambda encoding: whole_past(encoding, heads.past, dtype))(heads.encoding)
 
 
-def _walk(step: Callable, kept: State, given: Any) -> tuple[State, Any]:
+def _scan(step: Callable, kept: State, given: Any) -> tuple[State, Any]:
     """One token after the other. A single one needs no loop."""
     if jax.tree.leaves(given)[0].shape[0] > 1:
         return jax.lax.scan(step, kept, given)
@@ -214,7 +214,7 @@ class Decay(AbstractMemory):
             sums = _of_class(kept["sums"], r)
             return {"sums": _put_class(kept["sums"], self.fading.add(sums, v), r)}, sums[0]
 
-        kept, Y = _walk(step, kept, (r, weighed))
+        kept, Y = _scan(step, kept, (r, weighed))
         if self.scale is None:
             return kept, _some(m, Y * gain(P, jnp.maximum(M, 1.0))[:, :, None])
         return kept, _some(m, self.scale(X, Y, -rise * M))
@@ -320,7 +320,7 @@ class NearFar(AbstractMemory):
             Y = jnp.where(seen, a * near, 0.0).sum(axis=0) + (b[:, :, None] * sums[0]).sum(axis=0)
             return {"near": written, "sums": _put_class(kept["sums"], sums, r)}, Y
 
-        kept, Y = _walk(step, kept, (m, r, V))
+        kept, Y = _scan(step, kept, (m, r, V))
         if self.scale is None:
             some = (m > 0)[:, None, None]
             return kept, _some(m, Y[:, :, :-1] / jnp.where(some, Y[:, :, -1:], 1.0))
@@ -411,14 +411,14 @@ class Cache(AbstractMemory):
             recalled = jnp.einsum("hj,hjv->hv", a, own["values"])
             return kept, jnp.where((own["broken"] & visible).any(axis=1)[:, None], jnp.nan, recalled)
 
-        query, key = self._asked(t, X)
+        query, key = self._queries(t, X)
         new = {"values": jnp.where(broken[:, :, None], 0.0, V), "broken": broken}
         if key is not None:
             new["keys"] = key
-        kept, recalled = _walk(step, kept, (m, r, query, new))
+        kept, recalled = _scan(step, kept, (m, r, query, new))
         return kept, _some(m, recalled)
 
-    def _asked(self, t: Positions, X: Stream) -> tuple[Array | None, Array | None]:
+    def _queries(self, t: Positions, X: Stream) -> tuple[Array | None, Array | None]:
         """What tokens bring to the logits: (query, key), of shape (n, H, d_k), or (gate, None), of shape (n, H)."""
         if self.W_Q is None or self.W_K is None:
             return None if self.w is None else X @ self.w, None

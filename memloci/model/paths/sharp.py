@@ -84,14 +84,14 @@ class Sharp(AbstractPath):
 def _recalled(heads: "Head", X: Stream, V: Values) -> Values:
     if not heads.encoding.rotates:
         return compared(heads, X, V)
-    one = _asked if heads.score.dot else _fixed
+    one = _queried if heads.score.dot else _fixed
     return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None, 1), out_axes=1)(heads, X, V)
 
 
 # -- a lag that the query spells ---------------------------------------------------------------------------
 
 
-def _asked(head: "Head", X: Stream, V: Read) -> Read:
+def _queried(head: "Head", X: Stream, V: Read) -> Read:
     """Softmax over the position that the query asks for and position 0."""
     W_Q, W_K, turns = head.score.W_Q, head.score.W_K, head.encoding.turns  # type: ignore[attr-defined]
     k_0, zero = W_K @ X[0], jnp.zeros((), jnp.int32)

@@ -59,7 +59,7 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
         said=(
             f"At lag {FAR} one layer of lin heads has an error plus one rounding of its mass of at least {lower_number(floor)} in float32, "
             f"and {name} compiled is proved within {number(Proved(E))}. Trained, {name} has the mean square error of one lin layer "
-            f"divided by {factor(effect)}.{_kept(evidence)}"
+            f"divided by {factor(effect)}.{_sentence(evidence)}"
         ),
         panels=(
             Panel(f"Trained, lag {FAR}", "", "mean square error", (dots,)),
@@ -76,7 +76,7 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
     )
 
 
-def _kept(evidence: Evidence) -> str:
+def _sentence(evidence: Evidence) -> str:
     """Whether training returns to what it may not find."""
     found = evidence[KEPT].values(MEAN_SQUARE) if KEPT in evidence else []
     if not found:

@@ -49,7 +49,7 @@ def judge(evidence: Evidence) -> Judgement:
     trained = series(evidence, "mean square", [(name, name) for name in (DPF, TMX)])
     return Judgement(
         tuple(parts),
-        f"Two pasts that a model confuses were found for {_told(pairs)} trained models. Compiled rotary heads are proved to be within "
+        f"Two pasts that a model confuses were found for {_sentence(pairs)} trained models. Compiled rotary heads are proved to be within "
         f"{number(Proved(E))} on every past.",
         (
             Panel(f"Recall of lag 1 to {T}, asked by the token", "", "sup error", (dots, proved)),
@@ -66,7 +66,7 @@ def _largest(sups: Sequence[float], pairs: Sequence[float | None]) -> list[float
     return [max(sup, pair or 0.0) for sup, pair in zip(sups, pairs, strict=True)] if sups else []
 
 
-def _told(pairs: Mapping[str, Sequence[float | None]]) -> str:
+def _sentence(pairs: Mapping[str, Sequence[float | None]]) -> str:
     found = [error for errors in pairs.values() for error in errors]
     return f"{sum(error is not None for error in found)} of {len(found)}"
 

@@ -56,10 +56,10 @@ def tail_judge(kernel: str, other: str, right: str, wrong: str, evidence: Eviden
         _panel("Mean square error", heads, name, evidence, MEAN_SQUARE, "mean square error"),
         _panel("Largest error found", heads, name, evidence, SUP, "sup error"),
     ]
-    said = f"On {kernel} {_told(right, wrong, effects)}."
+    said = f"On {kernel} {_sentence(right, wrong, effects)}."
     if _beside(right, HEADS[0]) in evidence:
         others = {H: gain(evidence, _beside(wrong, H), _beside(right, H), level) for H in HEADS}
-        said += f" On {other}, which no head holds exactly, {_told(right, wrong, others)}."
+        said += f" On {other}, which no head holds exactly, {_sentence(right, wrong, others)}."
         panels.append(
             _panel(
                 f"On {other}: mean square error", HEADS, _beside, evidence, MEAN_SQUARE, "mean square error"
@@ -68,7 +68,7 @@ def tail_judge(kernel: str, other: str, right: str, wrong: str, evidence: Eviden
     return Judgement(parts, said, tuple(panels))
 
 
-def _told(right: str, wrong: str, effects: Mapping[int, Estimate]) -> str:
+def _sentence(right: str, wrong: str, effects: Mapping[int, Estimate]) -> str:
     each = "; ".join(f"{factor(effect)} with {in_heads(H)}" for H, effect in effects.items())
     return f"the error of {wrong} heads is that of {right} heads times {each}"
 

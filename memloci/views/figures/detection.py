@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from memloci.views.figures.drawing import BLUE, GREEN, RED, SERIES, SOFT, plain_text, svg_of
 
 if TYPE_CHECKING:
-    from memloci.detect.found import Candidate, Influence
+    from memloci.detect.detection import Candidate, Influence
 
 MOST_DRAWN = 1_024  # lags; of more, the largest of each group
 

@@ -22,7 +22,7 @@ from memloci.views.figures.panel_parts import (
     interval_bar,
     is_scattered,
     limits_of,
-    lost_mark,
+    missing_mark,
     value_axis,
 )
 
@@ -118,7 +118,7 @@ def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: f
     zeros = [spot.x for spot in each.spots if spot.zeros]
     axes.plot(zeros, [0.0] * len(zeros), **arrow_mark(each.color, DOWN), transform=across)
     lost = [spot.x for spot in each.spots if spot.empty]
-    axes.plot(lost, [1.0] * len(lost), **lost_mark(each.color), transform=across)
+    axes.plot(lost, [1.0] * len(lost), **missing_mark(each.color), transform=across)
 
 
 def _place_axis(axes: Axes, panel: Panel, xs: Sequence[float]) -> None:

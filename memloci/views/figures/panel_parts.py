@@ -166,7 +166,7 @@ def arrow_mark(color: str, mark: int | str) -> dict[str, Any]:
     }
 
 
-def lost_mark(color: str) -> dict[str, Any]:
+def missing_mark(color: str) -> dict[str, Any]:
     return {
         "linestyle": "none",
         "marker": "x",
@@ -219,7 +219,7 @@ def _entries(panel: Panel, drawn: Sequence[Drawn]) -> list[tuple[str, dict[str, 
             ("0 or nearly: off the axis", {**arrow_mark(SOFT, "<" if rows else "v"), "clip_on": True})
         )
     if any(spot.empty for spot in spots):
-        found.append(("no number", {**lost_mark(SOFT), "clip_on": True}))
+        found.append(("no number", {**missing_mark(SOFT), "clip_on": True}))
     return found
 
 

@@ -19,7 +19,7 @@ from memloci.views.figures.panel_parts import (
     head_of,
     interval_bar,
     limits_of,
-    lost_mark,
+    missing_mark,
     value_axis,
 )
 
@@ -87,4 +87,4 @@ def _dot(
     if spot.zeros:
         axes.plot([0.0], [y], **arrow_mark(each.color, LEFT), transform=along)
     if spot.empty:
-        axes.plot([1.0], [y], **lost_mark(each.color), transform=along)
+        axes.plot([1.0], [y], **missing_mark(each.color), transform=along)

@@ -14,13 +14,13 @@ from memloci.views.terminal.detection import KIND_TEXT, explained_text, tail_tex
 from memloci.views.text.tasks import data_toml
 
 if TYPE_CHECKING:
-    from memloci.detect.found import Found
+    from memloci.detect.detection import Detection
 
 
 @dataclass(frozen=True)
 class DetectionPage:
     title: str
-    found: Found
+    found: Detection
     tiles: dict[str, Cell]
     explained: str
     tail: str | None
@@ -33,17 +33,17 @@ class DetectionPage:
     command: str | None
 
 
-def detection_html(found: Found) -> str:
+def detection_html(found: Detection) -> str:
     """The whole page, to be opened offline."""
     return render("detection.html", _page(found))
 
 
-def found_fragment(found: Found) -> str:
+def detection_fragment(found: Detection) -> str:
     """The same, for a notebook's cell."""
     return render("detection_fragment.html", _page(found))
 
 
-def _page(found: Found) -> DetectionPage:
+def _page(found: Detection) -> DetectionPage:
     lags = found.lags
     residual = _profile("residual", found.residual, (), "What is left once the memories are taken out.")
     return DetectionPage(
@@ -67,7 +67,7 @@ def _page(found: Found) -> DetectionPage:
     )
 
 
-def _tiles(found: Found) -> dict[str, Cell]:
+def _tiles(found: Detection) -> dict[str, Cell]:
     return {
         "kind": found.kind,
         "steps": found.steps,
@@ -78,7 +78,7 @@ def _tiles(found: Found) -> dict[str, Cell]:
     }
 
 
-def _memories(found: Found) -> Table:
+def _memories(found: Detection) -> Table:
     heads = ["memory", "of", "effect", "p-value"]
     rows: list[Sequence[Cell]] = [
         [
@@ -92,7 +92,7 @@ def _memories(found: Found) -> Table:
     return Table(heads, rows, [2, 3])
 
 
-def _periods(found: Found) -> Table | None:
+def _periods(found: Detection) -> Table | None:
     if not found.periods:
         return None
     rows: list[Sequence[Cell]] = [[p.period, percent(p.share), float(p.p_value)] for p in found.periods]
@@ -105,7 +105,7 @@ def _profile(name: str, profile, lags: Sequence[int], caption: str) -> Figure | 
     return Figure(influence_figure(name, profile, lags), f"{name} against lag", caption, broad=True)
 
 
-def _classes(found: Found) -> Figure | None:
+def _classes(found: Detection) -> Figure | None:
     if not found.candidates:
         return None
     svg = classes_figure(found.candidates, found.explained.reference_r2)

@@ -71,7 +71,7 @@ def sweep_html(sweep: SweepSummary) -> str:
         _courses(sweep),
         _groups(sweep),
         _reasons(sweep),
-        _lost(sweep, lost[:MOST_LISTED]),
+        _without_result(sweep, lost[:MOST_LISTED]),
         max(0, len(lost) - MOST_LISTED),
     )
     return render("sweep.html", page)
@@ -208,7 +208,7 @@ def _reasons(sweep: SweepSummary) -> list[Reason]:
     return [Reason(title(name), count, first[name].sentence) for name, count in counts.items()]
 
 
-def _lost(sweep: SweepSummary, lost: Sequence[Entry]) -> Table:
+def _without_result(sweep: SweepSummary, lost: Sequence[Entry]) -> Table:
     heads = [*map(short, sweep.fields), "seed", "what happened"]
     rows = []
     for entry in lost:

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from memloci.core.numbers import decimals, number, percent
-from memloci.detect.found import Found
+from memloci.detect.detection import Detection
 from memloci.views.terminal.tasks import plain_table
 from memloci.views.text.tasks import data_toml
 
@@ -25,7 +25,7 @@ KIND_TEXT = {
 }
 
 
-def found_view(name: str, found: Found) -> Any:
+def detection_view(name: str, found: Detection) -> Any:
     target = "the next value" if found.target == "next" else found.target
     title = f"{name}: {found.kind} ({KIND_TEXT[found.kind]}); {found.steps:,} steps, target {target}"
     parts: list[Any] = [Text(title, style="bold")]
@@ -50,7 +50,7 @@ def found_view(name: str, found: Found) -> Any:
     return Group(*parts, Text(f"\nLearnt from data; nothing here is proved. {last}"))
 
 
-def explained_text(found: Found) -> str:
+def explained_text(found: Detection) -> str:
     """A sentence about the held-out steps."""
     e = found.explained
     text = f"Explained on held-out steps: {percent(max(e.r2, 0.0))} of the variance"
@@ -62,7 +62,7 @@ def explained_text(found: Found) -> str:
     return text + "."
 
 
-def tail_text(found: Found) -> str:
+def tail_text(found: Detection) -> str:
     tail = found.tail
     assert tail.rate is not None
     text = f"Tail: {tail.kind}, rate {number(tail.rate, 4)}"

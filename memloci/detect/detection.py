@@ -1,6 +1,6 @@
 """What was found in data: memories with effects and p-values, the share that they explain, and a task.
 
-The JSON of `memloci detect` is `Found.to_dict`; its keys are fixed. Everything here was learnt from data: nothing is proved.
+The JSON of `memloci detect` is `Detection.to_dict`; its keys are fixed. Everything here was learnt from data: nothing is proved.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ KINDS = ("none", "fixed", "adaptive", "essential", "matched", "mixed", "outside"
 
 
 @dataclass(frozen=True)
-class FoundMemory:
+class DetectedMemory:
     """One memory: exactly one of lag, lag_table, kernel and match is given."""
 
     channels: tuple[str, ...]  # whose values are used
@@ -113,11 +113,11 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
+class Detection:
     """What `ml.detect` returns."""
 
     kind: str
-    memories: tuple[FoundMemory, ...]
+    memories: tuple[DetectedMemory, ...]
     fdr: float
     explained: Explained
     tail: Tail
@@ -132,7 +132,7 @@ class Found:
     influence: tuple[Influence, ...] = ()
     residual: tuple[Influence, ...] = ()
     task_file: str | None = None
-    render: "Callable[[Found], str] | None" = field(default=None, repr=False, compare=False)
+    render: "Callable[[Detection], str] | None" = field(default=None, repr=False, compare=False)
 
     @property
     def lags(self) -> tuple[int, ...]:
