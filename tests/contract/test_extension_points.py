@@ -61,6 +61,7 @@ from memloci.train import witness
 from memloci.train.data import make_source
 from memloci.train.diagnose import diagnose
 from memloci.train.losses import LOSSES
+from memloci.train.record import RunRecord
 from memloci.views.terminal.plans import plans_dict, plans_table
 
 from . import dummies
