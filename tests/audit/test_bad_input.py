@@ -42,6 +42,7 @@ def one_line(error) -> bool:
 # -- tasks at the edge ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize(
     "readout, route",
     [

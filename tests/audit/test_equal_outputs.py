@@ -21,6 +21,7 @@ def in_jax(model):
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, model)
 
 
+@pytest.mark.long(5)
 @pytest.mark.parametrize("scale", [-1.0, 0.5, -0.85])
 @pytest.mark.parametrize(
     "name, route", [("product", "rotary"), ("trigram", "rotary"), ("partly-nested", "rotary")]

@@ -171,6 +171,7 @@ def test_the_branch_of_a_tail_is_decided_exactly(condition, relation):
     _check_tail(f"{condition} {relation} 0", lambda value: _holds(value, relation), condition)
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize(
     "text, truth",
     [

@@ -7,6 +7,7 @@ import pytest
 import memloci as ml
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("which, offset", [("latest", 1), ("earliest", 0), ("earliest", 1)])
 def test_a_stream_finds_matches_that_are_older_than_the_window_of_the_first_layer(which, offset):
     """The window of 16 of the first layer was taken for that of all: a bound of 4e-7, and an error of 0.9."""

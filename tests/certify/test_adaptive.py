@@ -418,6 +418,7 @@ def test_no_input_beats_the_certificate_of_many_disturbed_weights(route, nested)
         assert_disturbed_is_sound(route, nested, seed)
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("route", ["rotary", "chain", "lin-tmx"])
 def test_fewer_bits_cost_more(route):
     model, task = compiled(route, False)

@@ -16,6 +16,7 @@ from memloci.certify.affine_forms import _own as own_roundings
 from memloci.certify.cases import Cases
 from memloci.certify.match_heads import _logit_errors
 from memloci.certify.rounding import format_of
+from tests.thorough import few
 
 FLOAT32 = format_of("float32")
 U = 2.0**-24
@@ -99,11 +100,11 @@ def attempt(rng) -> tuple[Fraction, Fraction, bool]:
 def test_sums_near_a_grid_stay_within_their_error():
     """What is lost where a small number is added to a large one counts, also where the form knows the small number."""
     rng, used = np.random.default_rng(0), 0
-    for _ in range(4000):
+    for _ in range(few(4000)):
         off, E, near = attempt(rng)
         assert off <= E
         used += near
-    assert used > 1000
+    assert used > few(1000)
 
 
 def test_a_small_number_that_the_form_knows_is_lost_beside_a_large_one():

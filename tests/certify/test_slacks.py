@@ -221,6 +221,7 @@ def rounding_parts(model: Transformer, task: Task, precision: str) -> list[np.nd
         return [stream.size, stream.E, outputs]
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_bound_rounded_down_is_within_its_slack_of_the_same_rounded_up(name):
     """Sums and products of non-negative numbers lie between the two, whatever is the case in between."""

@@ -99,6 +99,7 @@ def test_many_boxes_are_enclosed_as_each_of_them_alone(name):
             assert not outside(value, many), (name, operands, value, many)
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("many", [False, True], ids=["one box", "many boxes"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_slopes_contain_the_difference_quotients_of_every_operation(name, many):

@@ -24,8 +24,8 @@ def assert_agrees(model, x):
     assert excess.max(initial=0) <= C
 
 
-@pytest.mark.long(4)
-@pytest.mark.long
+@pytest.mark.long(8)
+@pytest.mark.long(8)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("case", VALID, ids=name)
 def test_float64_agrees_with_the_oracle(case, norm):

@@ -41,6 +41,7 @@ def _all(built: Built, model, x) -> tuple[Trace, ...]:
     return traces(model, built.task, built.plan.circuit, x, range(len(x)))
 
 
+@pytest.mark.long(3)
 def test_the_network_reads_the_lags_of_the_task(run):
     """Walked by hand: t - a_t, and from what was found there."""
     x, found = run

@@ -76,6 +76,7 @@ def error(built_or_model, task: Task, length: int, sequences: int = 16) -> float
 # -- rotary -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("name", ALL)
 def test_rotary_meets_the_tolerance_with_the_layers_of_the_theorem(name):
     """L = K + 1 + 1{M >= K + 1}, and one head per memory of a level."""
@@ -189,6 +190,7 @@ def test_the_margin_follows_the_gap():
     assert built.certificate.met and level.margin == pytest.approx(0.125, abs=0.01)
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("route", ["rotary", "chain", "lin-tmx"])
 def test_a_lag_that_is_a_symbol_has_a_margin(route):
     """Other coordinates may hold the same number as the symbol; its own must be found."""
@@ -290,6 +292,7 @@ def test_lin_sums_reach_lag_5_in_float64():
     assert error(built, built.task, 20) <= built.certificate.bound + ORACLE
 
 
+@pytest.mark.slow
 def test_a_dot_product_does_the_same_with_more_parameters():
     tmx, dp = (build(pointer(1, 2, 3), route, 1e-3, "float64") for route in ("lin-tmx", "lin-dp"))
     assert dp.model.parameter_count > tmx.model.parameter_count and dp.certificate.met

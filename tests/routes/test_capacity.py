@@ -107,6 +107,7 @@ def test_unequal_ranges_promise_what_the_longest_ones_do():
     assert "at least 1" in str(obstacle(architecture(layers=1, heads=1, value_dim=4), task))
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("which", ["latest", "earliest", "mean"])
 @pytest.mark.parametrize("offset", [0, 2])
 def test_matches_ask_for_one_number_per_key(which, offset):

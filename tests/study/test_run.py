@@ -82,6 +82,7 @@ def test_a_finding_is_made_anew_when_its_rule_changes(fake, tmp_path, monkeypatc
     assert _study(tmp_path, ["4a"])[0].said != "an older sentence"
 
 
+@pytest.mark.slow
 def test_a_grid_grows_where_its_best_rate_is_at_an_end(fake, tmp_path):
     from memloci.study.tuned_runs import tuned_runs
 

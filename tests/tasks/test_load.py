@@ -20,7 +20,7 @@ from .files import as_toml
 WRITABLE = [name for name in CASES if name not in CALLABLE]
 
 
-@pytest.mark.long(3)
+@pytest.mark.long(6)
 @pytest.mark.parametrize("name", WRITABLE)
 def test_a_task_survives_dictionary_json_and_toml(name, tmp_path):
     task = CASES[name]()

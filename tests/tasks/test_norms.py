@@ -44,7 +44,7 @@ def test_lip_f_dominates_difference_quotients(name, data):
         assert not abs(a - b) > lip * distance + _scale(a, b), (a, b, lip, distance)
 
 
-@pytest.mark.long(4)
+@pytest.mark.long(8)
 @pytest.mark.parametrize("name", PROVABLE)
 def test_output_ranges_contain_sampled_outputs(name):
     task = TASKS[name]

@@ -44,7 +44,7 @@ def roundoff(task: Task, X: Any, Y: Any, dtype: str) -> float:
 # Most tests take sequences of 40 tokens: what JAX compiles for that length serves them all.
 
 
-@pytest.mark.long(4)
+@pytest.mark.long(8)
 @pytest.mark.parametrize(("dtype", "lengths"), [("float64", (0, 1, 40)), ("float32", (40,))])
 @ALL
 def test_the_target_equals_the_oracle(name, dtype, lengths, rng):
@@ -82,7 +82,7 @@ def test_jit_changes_nothing(name, rng):
     )
 
 
-@pytest.mark.long(3)
+@pytest.mark.long(6)
 @ALL
 def test_the_future_does_not_change_the_past(name, rng):
     task = CASES[name]()
@@ -151,7 +151,7 @@ def test_the_derivative_of_a_pointer_reaches_the_payload_only(rng):
     assert set(np.unique(J[..., 1])) == {0.0, 1.0} and (J.sum((1, 2)) <= 1).all()
 
 
-@pytest.mark.long(4)
+@pytest.mark.long(8)
 @ALL
 def test_the_gradient_is_finite(name, rng):
     """Also at blanks, and in the branch of a `where` that is not taken."""

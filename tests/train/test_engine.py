@@ -194,6 +194,7 @@ def test_exponents_can_be_given():
     np.testing.assert_allclose(np.asarray(slopes), [0.5, 2.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_mode_of_the_process_does_not_change_a_run():
     """What a worker did before, in float64 or not, leaves the numbers of a float32 run as they are."""
     channels = [{"name": "b", "values": [-1, 1]}, {"name": "x", "range": [-1, 1]}]

@@ -105,6 +105,7 @@ def test_options_become_runs():
     ]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(tmp_path):
     out = tmp_path / "out"
     arguments = [

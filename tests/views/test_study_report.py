@@ -354,6 +354,7 @@ ODD = {
 }
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("log_y", [True, False], ids=["log", "linear"])
 def test_odd_panels_are_drawn(name, log_y):

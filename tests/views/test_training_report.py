@@ -297,6 +297,7 @@ def test_tasks_and_words_vary_too():
     assert "training.schedule" in told and "training.clip" in told and "a tail" in told
 
 
+@pytest.mark.slow
 def test_hundreds_of_runs_make_a_page_of_moderate_size():
     runs = [
         swept(1 + k % 4, k // 4, 0.1 * (1 + k % 7), rate=round(1e-3 * 1.03 ** (k // 12), 9))

@@ -259,6 +259,7 @@ def test_the_theorem_the_floor_and_the_slopes_are_told(made, rated):
     assert "x1 &lt; x2" in html and {0.0021789, 0.1, 0.03, 1257.0} <= {value for value, _ in found.data}
 
 
+@pytest.mark.slow
 def test_a_theorem_about_mass_and_none_at_all(made, rated):
     heads = rated.heads[0]
     told = {}

@@ -160,6 +160,7 @@ def test_powers_are_exponentials_up_to_the_last_position(p, precision):
     assert relative_error(grid(precision, CHUNK + 1, LONGEST), p) <= 2 * EPS[precision]
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("kind", ["lin", "log", "window", "rope"])
 def test_a_saved_stream_goes_on_bit_by_bit(kind, tmp_path, chunks_of_32):
     model = build(LONG[kind], **SMALL)
