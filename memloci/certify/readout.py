@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from memloci.approx.readouts.ridge_affine import affine_supremum
 from memloci.approx.readouts.ridge_bounds import Target, expression_target, supremum
 from memloci.approx.readouts.ridge_certify import certify_ridge
 from memloci.approx.readouts.ridge_sums import RidgeSum
@@ -301,6 +302,10 @@ def _distance(
         flat = Interval(np.where(fixed, 0.0, slopes.lo), np.where(fixed, 0.0, slopes.hi))
         return value, flat, whole
 
+    symbols = np.where(fixed, lo, np.nan)
+    exact = affine_supremum(formula.expression, names, weights, wide_lo, wide_hi, symbols)
+    if math.isfinite(exact):
+        return exact
     return supremum(target, W, b, B, c, A, wide_lo, wide_hi, rtol=0.02, atol=1e-15).bound
 
 
@@ -358,18 +363,10 @@ def _by_functionals(
     )
     names = tuple(name for name, use in zip(variables.names, used, strict=True) if use)
     lo, hi = variables.boxes(names)
-    found = supremum(
-        expression_target(f, names),
-        W[used],
-        float(readout.b_U[o]) + shift,
-        B[:, used],
-        c,
-        gain[live],
-        lo,
-        hi,
-        rtol=0.01,
-        atol=1e-16,
-    )
+    weights = W[used], float(readout.b_U[o]) + shift, B[:, used], c, gain[live]
+    found = affine_supremum(f, names, weights, lo, hi)
+    if not math.isfinite(found):
+        found = supremum(expression_target(f, names), *weights, lo, hi, rtol=0.01, atol=1e-16).bound
     # b_U + shift and c + extra were rounded once each.
     sizes = functionals.size[live] + np.abs(readout.c[live])
     wrong = roundings(readout.W_U[o]) * 2 * OWN * (np.abs(readout.W_U[o]) @ np.abs(readout.A))[live]
@@ -377,7 +374,7 @@ def _by_functionals(
         abs(readout.b_U[o]) + abs(shift) + float(np.abs(gain[live]) @ np.abs(c))
     )
     terms = [
-        Term(f"readout, output {o}", "sup |f - N| over the task's variables", Proved(found.bound + slack)),
+        Term(f"readout, output {o}", "sup |f - N| over the task's variables", Proved(found + slack)),
         Term(f"attention, output {o}", "||r||_1 of the joint kernel", Proved(direct)),
     ]
     if len(live):

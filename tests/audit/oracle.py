@@ -193,10 +193,16 @@ class Folded(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.expr) and not isinstance(node, ast.Constant) and not _names(node):
-            return ast.Constant(_constant(ast.unparse(node)))
+            return _numeral(_constant(ast.unparse(node)))
         if isinstance(node, ast.Call):
             return ast.Call(node.func, [_expr(self.visit(arg)) for arg in node.args], [])
         return self.generic_visit(node)
+
+
+def _numeral(value: float) -> ast.expr:
+    """A number as text would give it: written out, a Constant below 0 has no brackets, and -1 ** z is -(1 ** z)."""
+    size = ast.Constant(abs(value))
+    return ast.UnaryOp(ast.USub(), size) if value < 0 else size
 
 
 def _expr(node: ast.AST) -> ast.expr:

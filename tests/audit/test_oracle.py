@@ -14,6 +14,7 @@ CASES = [
     ('kind = "fixed"\nlags = [1, 3]\nreadout = "2 * x1 - x2 + 0.5"', [0.5, 1.5, -1.5, 0.5, 3.5]),
     ('kind = "essential"\nkernels = ["1 / z"]\nreadout = "x1"', [0, 0.5, -0.75, -1 / 12, 11 / 12]),
     ('memories = [{ kernel = "1 / z", horizon = 2 }]\nreadout = "x1"', [0, 0.5, -0.75, -0.25, 1.125]),
+    ('memories = [{ kernel = "(-1) ** z / z" }]\nreadout = "x1"', [0, -0.5, 1.25, -11 / 12, -5 / 12]),
     # x1 = 0, 0.5, -1, 0.25, 1
     (
         'kind = "fixed"\nlags = [1]\nreadout = "where(x1 > 0.3 and not x0 < -0.7, 1, floor(x0))"',
