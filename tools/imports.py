@@ -19,6 +19,7 @@ FLOORS = (
     "certify",
     "observe",
     "synthesize",
+    "theory",
     "tradeoffs",
     "train",
     "sweeps",

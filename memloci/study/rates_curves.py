@@ -9,9 +9,8 @@ from memloci.study.claim import Result
 from memloci.study.compiled_curves import Compiled, Floor, RatesRequest
 from memloci.study.panel import Panel, Series, over_seeds
 from memloci.study.statistics import NOTHING, Estimate, slope
-from memloci.tasks.memories.kernel import Convolution
-from memloci.tasks.task import Task
-from memloci.tradeoffs.rates import FALLING, stated
+from memloci.theory.paper_rates import PaperRates, paper_rates
+from memloci.tradeoffs.rates import FALLING
 
 MEASURES = {"err_sup": "largest error", "err_mean_square": "mean square error"}
 TRAINED = "trained"
@@ -52,13 +51,10 @@ class Paper:
 
 
 def paper_of(wanted: RatesRequest, notes: list[str]) -> Paper | None:
-    said = stated(wanted.task).paper
+    said = paper_rates(wanted.task)
     match wanted.vary:
-        case "heads" if wanted.encoding == "lin" and not _light(wanted.task):
-            notes.append("paper: its rate in lin heads is for kernels that decay exponentially")
         case "heads":
-            says = f"E_attn falls like {said.heads}, in exact arithmetic and with free mass: steeper than any line"
-            return Paper(-1.0, "n = 1 of the paper's H^-n", says)
+            return _paper_of_heads(wanted, said, notes)
         case "width":
             return Paper(said.width_slope, f"the paper's {said.width}", f"E_ffn falls like {said.width}")
         case "layers":
@@ -68,10 +64,22 @@ def paper_of(wanted: RatesRequest, notes: list[str]) -> Paper | None:
     return None
 
 
-def _light(task: Task) -> bool:
-    """Whether every kernel is below an exponential, as far as can be shown."""
-    tails = [recall.tail for recall in task.recalls if isinstance(recall, Convolution)]
-    return all(term.b > 0 for tail in tails for term in tail.terms)
+def _paper_of_heads(wanted: RatesRequest, said: PaperRates, notes: list[str]) -> Paper | None:
+    """A line of slope -1 stands for H^-n, where n = 1 is among those that the theorem allows."""
+    found = said.rate(wanted.encoding)
+    if found is None:
+        why = said.none or f"its theorem for {wanted.encoding} heads is about other tails"
+        notes.append(f"paper: no rate in {wanted.encoding} heads: {why}")
+        return None
+    statement, rate = found
+    if not rate.there:
+        notes.append(
+            f"paper: {statement.result} gives {wanted.encoding} heads no rate here: {rate.condition}"
+        )
+        return None
+    steep = ": steeper than any line" if rate.most is None else ""
+    says = f"{statement.result}: E_attn <= {rate.text}, in exact arithmetic and with free mass{steep}"
+    return Paper(-1.0, f"n = 1 of the paper's H^-n ({statement.result})", says)
 
 
 # -- curves -----------------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """The paper's rates beside what is built: slopes only, because its constants are not explicit.
 
-    E_attn = C(n) H^-n (sum_i e^{0.01 t_i})^{n+1}    lin, for every n
-    E_attn = C(n) H^-n (sum_i t_i^{1.01})^{n+1}      log, for every n
+    E_attn = C(n) H^-n S(n)      for every n (lags), or for the first few (kernels): theory/paper_rates.py
     E_ffn  = O(m^-1/2)
 
-(docs/theory.md, section 2.) C(n) is unknown, so no curve of the paper can be drawn: what can be compared is the
-slope of log error against log H or log m. H^-n for every n means steeper than any slope. That holds in exact
-arithmetic and with free mass; at mass B no number of heads gets below a floor,
+C(n) is unknown, so no curve of the paper can be drawn: what can be compared is the slope of log error against log H
+or log m. H^-n for every n means steeper than any slope. That holds in exact arithmetic and with free mass; at mass B
+no number of heads gets below a floor,
 
     E >= <y, rho> - B sup |f|    (lower_bounds.py),
 
@@ -39,9 +38,9 @@ from memloci.routes.request import ROUNDING
 from memloci.synthesize import Plan
 from memloci.tasks.names import variable
 from memloci.tasks.task import Task
+from memloci.theory.paper_rates import PaperRates, paper_rates
 
 ROUTES: dict[str, RpeName] = {"one-layer-lin": "lin", "one-layer-log": "log"}
-FARTHEST_FACTOR = 70_000  # lags: e^700 is still a float
 HEADS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 FARTHEST = 12  # tuned: beyond, the programs take longer than a reader waits
 EXACT = 4.0  # tuned: an error of this many roundoffs of the mass comes from rounding the weights alone
@@ -78,16 +77,6 @@ THOROUGH = Effort(
     widths=(4, 8, 16, 32, 64, 128, 256),
     fit_widths={1: (4, 8, 16, 32, 64), 2: (4, 8, 16, 32, 64), 3: (4, 8, 16, 32), 4: (4, 8, 16)},
 )
-
-
-@dataclass(frozen=True)
-class PaperRates:
-    """What the paper says of a task. `lag_factors`: (sum_i ...) of each encoding, to the power n + 1."""
-
-    lag_factors: dict[str, float] | None  # None: stated for fixed lags only
-    heads: str = "H^-n for every n"
-    width: str = "m^-1/2"
-    width_slope: float = PAPER_SLOPE
 
 
 @dataclass(frozen=True)
@@ -176,12 +165,7 @@ class Rates:
     def to_dict(self) -> dict[str, Any]:
         """JSON; a slope that could not be fitted is null."""
         return {
-            "paper": {
-                "heads": self.paper.heads,
-                "width": self.paper.width,
-                "width_slope": self.paper.width_slope,
-                "lag_factors": self.paper.lag_factors,
-            },
+            "paper": self.paper.to_dict(),
             "measured": self.said,
             "heads": [_heads_dict(rates) for rates in self.heads],
             "width": None if self.width is None else _width_dict(self.width),
@@ -190,7 +174,7 @@ class Rates:
 
 def stated(task: Task) -> Rates:
     """The paper's slopes alone: nothing is computed."""
-    return Rates(_paper(task), notes=dict.fromkeys(("heads", "width"), "not measured: --rates does"))
+    return Rates(paper_rates(task), notes=dict.fromkeys(("heads", "width"), "not measured: --rates does"))
 
 
 def measured(
@@ -216,17 +200,7 @@ def measured(
         width = width_rates(task, plans[0].circuit, effort) if plans else None
     except BadInput as reason:
         notes["width"] = str(reason)
-    return Rates(_paper(task), tuple(found), width, notes)
-
-
-def _paper(task: Task) -> PaperRates:
-    lags = list(task.fixed_lags.values())
-    if not lags or len(lags) < task.M:
-        return PaperRates(None)
-    found: dict[str, float] = {"log": sum(float(t) ** 1.01 for t in lags)}
-    if max(lags) < FARTHEST_FACTOR:  # beyond, the factor of lin is no float
-        found = {"lin": sum(math.exp(0.01 * t) for t in lags), **found}
-    return PaperRates(found)
+    return Rates(paper_rates(task), tuple(found), width, notes)
 
 
 # -- heads and mass ---------------------------------------------------------------------------------------

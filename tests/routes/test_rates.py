@@ -11,6 +11,7 @@ from memloci.approx.kernels.targets import Power, SingleLag
 from memloci.core.errors import BadInput
 from memloci.pipeline import Built, compile
 from memloci.tasks.short import Essential, Fixed
+from memloci.theory.paper_rates import paper_rates
 from memloci.tradeoffs import rates
 
 QUICK = replace(
@@ -33,13 +34,11 @@ def found(lag) -> rates.HeadRates:
 
 
 def test_the_paper_is_stated_without_constants():
-    """Sums over the lags of e^{0.01 t} and t^{1.01} (docs/theory.md, section 2), and no number for C(n)."""
+    """Theorems and S(n), and no number for C(n); what they are is in tests/theory."""
     told = rates.stated(Fixed(lags=[3, 17], readout="x1 * x2")).to_dict()
-    assert told["paper"]["lag_factors"] == pytest.approx(
-        {"lin": math.exp(0.03) + math.exp(0.17), "log": 3**1.01 + 17**1.01}
-    )
+    (own,) = told["paper"]["statements"]
+    assert own["result"] == "Theorem 3.1" and [rate["encoding"] for rate in own["rates"]] == ["lin", "log"]
     assert told["paper"]["width_slope"] == -0.5 and told["heads"] == [] and told["width"] is None
-    assert rates.stated(Essential(kernels=["z ** -2"], readout="x1")).paper.lag_factors is None
 
 
 def test_slopes_are_those_of_power_laws_and_stop_at_a_plateau():
@@ -130,7 +129,7 @@ def test_width_against_error_is_steeper_than_the_paper():
 
 
 def test_json_has_every_number(found):
-    told = rates.Rates(rates.PaperRates(None), (found,)).to_dict()
+    told = rates.Rates(paper_rates(Fixed(lags=[2], readout="x1")), (found,)).to_dict()
     text = json.dumps(told, allow_nan=False)
     for number in (found.built.E, found.theorem.E_least, found.slope):
         assert math.isnan(number) or repr(float(number)) in text

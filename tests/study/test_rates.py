@@ -167,17 +167,26 @@ def test_what_cannot_be_trained_is_a_note(nothing_compiled):
         rates(ml.Fixed(lags=[3], readout="x1"), "length", values=[2, 3], trained=False)
 
 
-def test_the_paper_has_no_rate_of_lin_heads_for_heavy_tails(nothing_compiled):
-    heavy, light = "z ** -2", "exp(-0.3 * z)"
-    said = lambda kernel, encoding: bool(
-        rates(ml.Essential(kernels=[kernel], readout="x1"), "heads", encoding=encoding, trained=False).paper
+def test_the_paper_has_rates_only_where_its_theorems_hold(nothing_compiled):
+    """Lin heads for light tails, n <= floor(99 beta); log heads from beta = 2 / 0.99 on, n <= floor(0.99 beta) - 1."""
+    found = lambda kernel, encoding: rates(
+        ml.Essential(kernels=[kernel], readout="x1"), "heads", encoding=encoding, trained=False
     )
-    assert [said(heavy, "lin"), said(heavy, "log"), said(light, "lin"), said(light, "log")] == [
-        False,
-        True,
-        True,
-        True,
-    ]
+    drawn = lambda kernel, encoding: any(
+        series.kind == "paper" for panel in found(kernel, encoding).panels for series in panel.series
+    )
+    light, heavy = "exp(-0.3 * z)", "z ** -2"
+    assert found(light, "lin").paper and found(light, "log").paper and found("z ** -3", "log").paper
+    for kernel, encoding in (
+        (heavy, "lin"),
+        (heavy, "log"),
+        ("z ** -2.02", "log"),
+        ("exp(-0.01 * z)", "lin"),
+    ):
+        assert not found(kernel, encoding).paper and not drawn(kernel, encoding)
+    assert found("z ** -2.03", "log").paper
+    notes = found("z ** -1.5", "log").notes
+    assert any("Theorem 5.1 B" in note and "beta = 1.5" in note for note in notes)
 
 
 def test_the_capacity_bound_is_of_the_sizes_that_are_trained(nothing_compiled):

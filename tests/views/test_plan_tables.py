@@ -31,10 +31,15 @@ def run(arguments) -> str:
 
 def test_slopes_are_stated_and_nothing_is_measured_unasked(arguments):
     told = json.loads(run([*arguments, "--json"]))["rates"]
-    assert told["paper"]["heads"] == "H^-n for every n" and told["paper"]["width"] == "m^-1/2"
+    assert (
+        told["paper"]["heads"] == "lin and log H^-n for every n (Theorem 3.1)"
+        and told["paper"]["width"] == "m^-1/2"
+    )
     assert told["width"] is None and told["heads"] == []
     table = run(arguments)
-    assert "H^-n for every n" in table and "m^-1/2" in table and "not measured: --rates does" in table
+    assert (
+        "for every n (Theorem 3.1)" in table and "m^-1/2" in table and "not measured: --rates does" in table
+    )
 
 
 def test_slopes_are_measured_when_asked(arguments):

@@ -17,7 +17,8 @@ from memloci.observe.sup_error import Measurement, measure
 from memloci.pipeline import Built, compile, plan, report, write
 from memloci.synthesize import Plans
 from memloci.tasks.short import Adaptive, Essential, Fixed
-from memloci.tradeoffs.rates import Fitted, HeadRates, PaperRates, Rates, Theorem, WidthRates
+from memloci.theory.paper_rates import paper_rates
+from memloci.tradeoffs.rates import Fitted, HeadRates, Rates, Theorem, WidthRates
 from memloci.views.html.compiled import Entry, index_html
 
 HOSTILE = """<script>alert('1')</script><img src=x onerror="y">&amp;</h1>$x$"""
@@ -240,7 +241,7 @@ def rated() -> Rates:
         1.0,
     )
     width = WidthRates("x1 < x2", ((4, Proved(0.1)), (8, Proved(0.03))), (6, Proved(0.05)), -1.74, "ridges")
-    return Rates(PaperRates({"lin": 1.03, "log": 3.03}), (heads,), width)
+    return Rates(paper_rates(Fixed(lags=[3], readout="x1")), (heads,), width)
 
 
 def test_the_theorem_the_floor_and_the_slopes_are_told(made, rated):
@@ -254,7 +255,7 @@ def test_the_theorem_the_floor_and_the_slopes_are_told(made, rated):
         "1,250 has an l1 error below 0.00217 for lag 3 (proved). This one has 0.0147, 6.75 times that."
         in text
     )
-    assert "H<sup>−n</sup> for every n" in html and "m<sup>−1/2</sup>" in html
+    assert "H<sup>−n</sup> for every n (Theorem 3.1)" in html and "m<sup>−1/2</sup>" in html
     assert "lin: H<sup>−4.2</sup> from 3 to 4 heads" in html and "the slope is −1.74" in html
     assert "x1 &lt; x2" in html and {0.0021789, 0.1, 0.03, 1257.0} <= {value for value, _ in found.data}
 
@@ -271,12 +272,12 @@ def test_a_theorem_about_mass_and_none_at_all(made, rated):
     assert f"with mass below 989 has an l1 error of {E} or less for lag 3 (proved)" in told["mass"]
     alone = replace(rated, heads=(replace(heads, front=heads.front[-1:]),), width=None)
     assert Checked(report(*made, rates=alone)).tags.count("svg") == 7  # one point is not drawn
-    assert "Nothing is proved of the least error" in told["none"] and "Theorem" not in told["none"]
+    assert "Nothing is proved of the least error" in told["none"] and "Theorem:" not in told["none"]
 
 
 def test_rates_that_were_not_measured_are_only_stated(page):
     assert "The paper's rates" in page and "not measured: no model of one lin or log layer" in page
-    assert "exact, no neurons" in page and "Theorem" not in page
+    assert "exact, no neurons" in page and "Theorem:" not in page and "Theorem 3.1" in page
 
 
 @pytest.mark.slow

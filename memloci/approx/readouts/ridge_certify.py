@@ -43,7 +43,7 @@ RTOL = {1: 0.02, 2: 0.04, 3: 0.15, 4: 0.25}
 MAX_SPLIT_DIRECTIONS = 64
 MAX_EXACT_WIDTH = 64
 PROBES = 20_000
-PAPER_SLOPE = -0.5  # E_FFN = O(m^-1/2), docs/theory.md section 2
+PAPER_SLOPE = -0.5  # E_FFN = O(m^-1/2), docs/theory.md section 0
 
 
 def certify_ridge(

@@ -26,6 +26,7 @@ from memloci.views.html.render import render
 from memloci.views.text.mechanism import doings
 from memloci.views.text.sizes import sizes_text
 from memloci.views.text.tasks import memories_text, task_title, toml_or_none
+from memloci.views.text.theory import model_text, rate_text
 
 if TYPE_CHECKING:
     from memloci.observe.portrait import Portrait
@@ -95,6 +96,7 @@ class CompiledPage:
     followed: list[Followed]
     plans: Table
     slopes: Table
+    statements: Table | None  # the paper's theorems about this task
     heads: list[HeadsCard]
     width: WidthCard | None
     mechanism: Table
@@ -137,6 +139,7 @@ def report_html(
         followed=followed(portrait.traces, task, certificate),
         plans=_plans(built.plan, plans),
         slopes=_slopes(rates),
+        statements=_statements(rates),
         heads=[_heads(heads) for heads in rates.heads],
         width=rates.width and _width(rates.width),
         mechanism=Table(
@@ -220,17 +223,27 @@ def _plans(chosen: Plan, plans: Plans | None) -> Table:
 
 def _slopes(rates: Rates) -> Table:
     """The paper's rates and ours: slopes, for its constants are not explicit."""
-    where = "" if rates.paper.lag_factors else " (stated for fixed lags)"
     rows: list[list[Cell]] = [
-        ["attention error, heads H", ("H", Sup("−n"), f" for every n{where}"), _powers(rates.said["heads"])],
+        ["attention error, heads H", _powers(rates.paper.heads), _powers(rates.said["heads"])],
         ["readout error, width m", ("m", Sup("−1/2")), _powers(rates.said["width"])],
     ]
     return Table(["what falls", "the paper's rate", "measured here"], rows, wordy=(2,))
 
 
+def _statements(rates: Rates) -> Table | None:
+    """The paper's theorems about this task, each with its conditions."""
+    rows: list[list[Cell]] = [
+        [own.result, model_text(own), rate.encoding, Code(rate_text(rate)), Code(own.width)]
+        for own in rates.paper.statements
+        for rate in own.rates
+    ]
+    heads = ["theorem", "model", "encoding", "attention error", "condition on the width"]
+    return Table(heads, rows, wordy=(3, 4)) if rows else None
+
+
 def _powers(text: str) -> Cell:
     """H^-3.0 as it is written by hand."""
-    parts = re.split(r"\^-([\d.]+)", text)  # every second one is an exponent
+    parts = re.split(r"\^-(n|[\d.]+)", text)  # every second one is an exponent
     return tuple(Sup(f"−{part}") if k % 2 else part for k, part in enumerate(parts))
 
 

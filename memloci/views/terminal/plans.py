@@ -15,6 +15,9 @@ from memloci.tradeoffs.depth_table import Row
 from memloci.tradeoffs.rates import HeadRates, Rates, Theorem
 from memloci.views.terminal.tasks import plain_table
 from memloci.views.text.sizes import sizes_text
+from memloci.views.text.theory import statement_lines
+
+ROUTES_WIDE = 24  # of a column, in letters
 
 
 def plan_dict(plan: Plan) -> dict[str, Any]:
@@ -79,7 +82,7 @@ def plans_table(name: str, plans: Plans) -> Any:
 
 def _sentences(told: Mapping[str, str]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
+    table.add_column(max_width=ROUTES_WIDE)  # many routes may have one reason
     table.add_column()
     for route, sentence in told.items():
         table.add_row(route, Text(sentence))
@@ -103,11 +106,10 @@ def rates_table(rates: Rates) -> Any:
     """The paper's slopes beside ours, and what ours were fitted to."""
     table = plain_table("The paper's rates: slopes only, its constants C(n) are not explicit")
     for heading in ("what falls", "the paper", "measured here"):
-        table.add_column(heading, no_wrap=heading != "measured here")
-    fixed = "" if rates.paper.lag_factors else " (fixed lags)"
-    table.add_row("attention error, heads H", rates.paper.heads + fixed, rates.said["heads"])
+        table.add_column(heading)
+    table.add_row("attention error, heads H", rates.paper.heads, rates.said["heads"])
     table.add_row("readout error, width m", rates.paper.width, rates.said["width"])
-    parts: list[Any] = [table]
+    parts: list[Any] = [table, *(Text(line) for line in statement_lines(rates.paper))]
     for heads in rates.heads:
         title = f"{heads.route}: the Pareto front of heads, mass and error, all proved"
         parts += [Text(title, style="bold"), _heads_table(heads), Text(theorem_text(heads.theorem) + "\n")]

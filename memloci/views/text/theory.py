@@ -1,0 +1,31 @@
+"""What the paper's theorems say of a task, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memloci.core.numbers import decimals
+
+if TYPE_CHECKING:
+    from memloci.theory.paper_rates import HeadsRate, PaperRates, Statement
+
+
+def statement_lines(paper: PaperRates) -> list[str]:
+    """What each theorem says in full: model, rates, and the condition on the width."""
+    found = []
+    for own in paper.statements:
+        rates = "; ".join(f"{rate.encoding}: {rate_text(rate)}" for rate in own.rates)
+        found.append(f"{own.result} ({model_text(own)}): {rates}. Width: {own.width}.")
+    return found
+
+
+def model_text(statement: Statement) -> str:
+    layers = "1 layer" if statement.layers == 1 else f"{statement.layers} layers"
+    return f"{layers}, {statement.attention}"
+
+
+def rate_text(rate: HeadsRate) -> str:
+    """The rate, and how large S(1) is: beside the constant C(1), which nobody knows."""
+    if not rate.there:
+        return f"no rate: {rate.condition}"
+    return f"{rate.text}; S(1) = 10^{decimals(rate.log10_S(1), 1)}"
