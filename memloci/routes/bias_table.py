@@ -32,10 +32,10 @@ def bias_table(request: Request) -> Circuit:
     request.say("the kernels, lag by lag")
     kernels = {target: _values(target) for target in request.targets}
     window = max(_window(*pair, request) for pair in kernels.items())
-    reads = tuple(dict.fromkeys(w.channel for w in request.wanted))
+    reads = tuple(dict.fromkeys(w.channel for w in request.kernel_variables))
     heads = []
     for target, rho in kernels.items():
-        own = [w for w in request.wanted if w.target == target]
+        own = [w for w in request.kernel_variables if w.target == target]
         for sign, word in ((1.0, "positive"), (-1.0, "negative")):
             part = np.maximum(sign * rho[:window], 0.0)
             if part.any():
@@ -49,7 +49,7 @@ def bias_table(request: Request) -> Circuit:
         raise Obstacle("its kernels are 0 at every lag")
     why = f"{len(heads)} table{'s' if len(heads) > 1 else ''} of {window:,} biases, one per lag"
     layer = Layer("dpf", "t5", "infinite", tuple(heads), window=window)
-    return request.circuit("bias-table", why, [layer], {w.name: w.name for w in request.wanted})
+    return request.circuit("bias-table", why, [layer], {w.name: w.name for w in request.kernel_variables})
 
 
 def _values(target: AbstractTarget) -> np.ndarray:

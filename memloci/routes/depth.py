@@ -42,7 +42,7 @@ def depth(request: Request, step: int, heads: int | None = None) -> Circuit:
     row = {s: tuple(map(float, found.coefficients[i])) for i, s in enumerate(steps)}
     layers = [_layer(k, step, wanted, row, found.exponents) for k in range(1, L + 1)]
     slots = {
-        w.name: shifted(w.channel, w.target.lag) for w in request.wanted if isinstance(w.target, SingleLag)
+        w.name: shifted(w.channel, w.target.lag) for w in request.kernel_variables if isinstance(w.target, SingleLag)
     }
     what = "exact lag-1 shifts"
     if step > 1:

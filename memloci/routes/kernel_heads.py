@@ -11,7 +11,7 @@ from memloci.approx.kernels.targets import AbstractTarget
 from memloci.circuits.circuit import Decay, Head, purpose
 from memloci.core.numbers import number
 from memloci.core.proved import Proved
-from memloci.routes.request import ROUNDING, Request, Wanted
+from memloci.routes.request import ROUNDING, Request, KernelVariable
 from memloci.routes.walls import refuse_kernel
 
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -47,7 +47,7 @@ def cost(found: KernelSum, u: float) -> float:
     return found.error + (ROUNDING * u * found.mass if found.heads > 1 else 0.0)
 
 
-def sum_heads(best: KernelSum, wanted: Sequence[Wanted]) -> tuple[Head, ...]:
+def sum_heads(best: KernelSum, wanted: Sequence[KernelVariable]) -> tuple[Head, ...]:
     """The heads of a kernel sum, writing each wanted variable to the slot of its name."""
     reads = tuple(dict.fromkeys(channel for _, channel, _ in wanted))
     labels = ", ".join(dict.fromkeys(target.label for _, _, target in wanted))

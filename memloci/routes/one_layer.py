@@ -26,8 +26,8 @@ def one_layer(request: Request, rpe: str) -> Circuit:
 
 def kernel_circuit(request: Request, best: KernelSum) -> Circuit:
     """The circuit whose heads are those of a kernel sum for what is wanted, however good it is."""
-    layer = Layer("dpf", best.rpe, "infinite", sum_heads(best, request.wanted))
-    slots = {name: name for name, _, _ in request.wanted}
+    layer = Layer("dpf", best.rpe, "infinite", sum_heads(best, request.kernel_variables))
+    slots = {name: name for name, _, _ in request.kernel_variables}
     return request.circuit(f"one-layer-{best.rpe}", sum_text(best), [layer], slots)
 
 

@@ -28,7 +28,7 @@ class Obstacle(Exception):
     """This route cannot serve; the text says why."""
 
 
-class Wanted(NamedTuple):
+class KernelVariable(NamedTuple):
     """One variable that a fixed kernel over lags brings."""
 
     name: str  # of the variable, and of the slot it goes to
@@ -88,7 +88,7 @@ class Request:
         return tuple(name for name in self.channels if variable(name, i) in self.used)
 
     @cached_property
-    def wanted(self) -> tuple[Wanted, ...]:
+    def kernel_variables(self) -> tuple[KernelVariable, ...]:
         """What fixed kernels must bring; one target for all channels of a memory, so that they share its heads."""
         found = []
         for i in self.read:
@@ -97,17 +97,17 @@ class Request:
                 target = recall_target(recall)
                 if self.only_kernels and isinstance(target, SingleLag):
                     continue
-                found += [Wanted(variable(name, i), name, target) for name in self.channels_of(i)]
+                found += [KernelVariable(variable(name, i), name, target) for name in self.channels_of(i)]
         return tuple(found)
 
     @property
     def targets(self) -> list[AbstractTarget]:
-        return list(dict.fromkeys(target for _, _, target in self.wanted))
+        return list(dict.fromkeys(target for _, _, target in self.kernel_variables))
 
     @property
-    def kernels(self) -> tuple[Wanted, ...]:
+    def kernels(self) -> tuple[KernelVariable, ...]:
         """The wanted variables that spread over many lags."""
-        return tuple(w for w in self.wanted if not isinstance(w.target, SingleLag))
+        return tuple(w for w in self.kernel_variables if not isinstance(w.target, SingleLag))
 
     def _state_bound(self, i: int) -> str:
         """What a match asks of any model whose state does not grow."""
@@ -119,7 +119,7 @@ class Request:
             f"(proved), and {asked:,} suffice, one per key and real channel"
         )
 
-    def fixed_kernels(self) -> tuple[Wanted, ...]:
+    def fixed_kernels(self) -> tuple[KernelVariable, ...]:
         """All that is wanted, by a route whose heads are fixed kernels; refused if a memory depends on content."""
         for i in self.read if not self.only_kernels else ():
             recall = self.task.recalls[i - 1]
@@ -128,9 +128,9 @@ class Request:
                 raise Obstacle(
                     f"its heads look at the same lags everywhere, and memory {i} is {where}{self._state_bound(i)}"
                 )
-        if not self.wanted:
+        if not self.kernel_variables:
             raise Obstacle("nothing is recalled")
-        return self.wanted
+        return self.kernel_variables
 
     def lags(self) -> tuple[int, ...]:
         """The distinct lags, rising, by a route that recalls single lags only."""
@@ -159,13 +159,13 @@ class Request:
 
     def loosest_for(self, target: AbstractTarget) -> float:
         """The l1 error with which this target alone takes the whole tolerance."""
-        asked = [self.loosest.get(name, math.inf) for name, _, own in self.wanted if own == target]
+        asked = [self.loosest.get(name, math.inf) for name, _, own in self.kernel_variables if own == target]
         return max(asked, default=math.inf)
 
     @property
     def alone(self) -> bool:
         """One variable is recalled and the readout is affine: its residual is the error, nothing can cancel it."""
-        return len(self.wanted) == 1 and not self.readout.width
+        return len(self.kernel_variables) == 1 and not self.readout.width
 
     def holds(self, slots: Mapping[str, str]) -> dict[str, str]:
         """Where each variable is: the present in the channels, a memory at lag 0 too, others where `slots` says."""

@@ -16,10 +16,10 @@ def one_head_per_lag(
     window: int,
     key_dim: int = 1,
 ) -> Circuit:
-    reads = tuple(dict.fromkeys(w.channel for w in request.wanted))
+    reads = tuple(dict.fromkeys(w.channel for w in request.kernel_variables))
     slots, heads = {}, []
     for lag in request.lags():
-        own = [w for w in request.wanted if isinstance(w.target, SingleLag) and w.target.lag == lag]
+        own = [w for w in request.kernel_variables if isinstance(w.target, SingleLag) and w.target.lag == lag]
         writes = {shifted(w.channel, lag): {w.channel: 1.0} for w in own}
         heads.append(Head(f"recalls lag {lag:,}", reads, writes, position(lag)))
         slots |= {w.name: shifted(w.channel, lag) for w in own}

@@ -174,7 +174,7 @@ def _more(heads: int, recall: Recall) -> list[int]:
 @lru_cache(maxsize=512)
 def _request(recall: Recall) -> Request:
     request = request_of(recall.task, recall.tolerance, recall.precision)
-    if not request.wanted:
+    if not request.kernel_variables:
         raise BadInput("nothing is recalled")
     return request
 
