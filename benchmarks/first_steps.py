@@ -62,7 +62,7 @@ def _memloci() -> tuple[float, float]:
     sizes = {"layers": 1, "heads": HEADS, "width": WIDTH, "dim": DIM, "key_dim": each, "value_dim": each}
     asked = Run(task=task, architecture=sizes, training={"steps": THOUSAND, "length": 64, "batch": 128})
     program = Program(asked)
-    numbers, data = [program.numbers(asked)], [program.own_data(asked)]
+    numbers, data = [program.numbers(asked)], [program.data_of(asked)]
     states, _ = program.advance([program.start(asked)], numbers, data, [1])
     first = _spent()
     program.advance(states, numbers, data, [THOUSAND - 1])

@@ -90,7 +90,7 @@ def training(H: int) -> list[Part]:
     from benchmarks import training_peers as peers
     from benchmarks.training import BATCH, LENGTH, job
     from memloci.model.paths.folded import MICRO_BATCH, fold
-    from memloci.model.paths.gradients import recall_own
+    from memloci.model.paths.gradients import recall_own_values
 
     one, made, n, D, d = job(2, H), peers.model(2, H), LENGTH, peers.DIM, peers.DIM // H
     rng = np.random.default_rng(0)
@@ -113,7 +113,7 @@ def training(H: int) -> list[Part]:
     attend = later.attend
     x = jnp.asarray(one["x"], "float32").reshape(-1, MICRO_BATCH, n, 2).transpose(0, 3, 1, 2)
     X, q, k, v, r = some(D, MICRO_BATCH, n), *(some(H, d, MICRO_BATCH, n) for _ in range(4))
-    recall = lambda p, inputs: recall_own(True, *inputs, attend.table, p)
+    recall = lambda p, inputs: recall_own_values(True, *inputs, attend.table, p)
     after = lambda later, inputs: later.after(*inputs)
 
     maps = [(4 + 2 * H, D), (4 + 2 * H, peers.WIDTH), (peers.WIDTH, D), (D, 3 * D), (D, D), (D, peers.WIDTH)]

@@ -79,7 +79,7 @@ def summary(entries: Sequence[Entry]) -> Table:
     for heading in ("L × H", "weights", "certified", "measured"):
         table.add_column(heading, justify="right", no_wrap=True)
     for entry in entries:
-        built, seen = entry.built, entry.seen
+        built, seen = entry.built, entry.measurement
         a, c = built.model.architecture, built.certificate
         status = "[green]met[/green]" if c.met else "[red]missed[/red]"
         measured = "" if seen is None else number(seen.err_sup)

@@ -34,8 +34,8 @@ for name in COMMANDS:
     app.command(name, epilog=f"Example:  {module.EXAMPLE}")(getattr(module, name))
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"memloci {__version__}")
         raise typer.Exit(DONE)
 

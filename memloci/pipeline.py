@@ -64,7 +64,7 @@ def compile(
 
 
 def write(
-    built: Built, directory: str | Path, plans: Plans | None = None, seen: Measurement | None = None
+    built: Built, directory: str | Path, plans: Plans | None = None, measurement: Measurement | None = None
 ) -> None:
     """model.safetensors, model.json, circuit.json and certificate.json, all of them or none; then report.html."""
     certificate, circuit = built.certificate, built.plan.circuit
@@ -80,11 +80,14 @@ def write(
     }
     # The page takes longest and can be drawn again: what is interrupted there has its model.
     save(built.model, directory, task=built.task, extra=extra, beside=beside, remove=[REPORT])
-    replace_together(Path(directory), {REPORT: report(built, plans, seen).encode()})
+    replace_together(Path(directory), {REPORT: report(built, plans, measurement).encode()})
 
 
 def report(
-    built: Built, plans: Plans | None = None, seen: Measurement | None = None, rates: "Rates | None" = None
+    built: Built,
+    plans: Plans | None = None,
+    measurement: Measurement | None = None,
+    rates: "Rates | None" = None,
 ) -> str:
     """The page about one compiled model; rates that are not given are measured with little effort."""
     from memloci.observe.portrait import portrait
@@ -93,7 +96,7 @@ def report(
 
     looked = portrait(built.model, built.task, built.plan.circuit)
     found = measured(built.task, [built.plan]) if rates is None else rates
-    return report_html(built, looked, found, plans, seen)
+    return report_html(built, looked, found, plans, measurement)
 
 
 # -- verify -----------------------------------------------------------------------------------------------
@@ -113,7 +116,7 @@ def verify(directory: str | Path, path: str | None = None) -> Certificate:
     return certify(model, task, tolerance=tolerance, precision=stored.extra.get("precision"))
 
 
-def disagreement(directory: str | Path, found: Certificate) -> str | None:
+def disagreement(directory: str | Path, certificate: Certificate) -> str | None:
     """How the certificate on file differs from the one just computed; None if it does not.
 
     The file is not trusted: every field of it is compared. Bounds may differ in the last digits, where
@@ -128,9 +131,9 @@ def disagreement(directory: str | Path, found: Certificate) -> str | None:
         raise BadInput(f"{directory}: {CERTIFICATE} is not a certificate; compile again")
     version = claimed.get("version")
     if type(version) is int and 1 <= version < VERSION:
-        problem = _no_longer_proved(claimed, found.to_dict())
+        problem = _no_longer_proved(claimed, certificate.to_dict())
     else:
-        problem = _difference("", claimed, found.to_dict())
+        problem = _difference("", claimed, certificate.to_dict())
     if problem is None and not unchanged(directory):
         return "the certificate holds of these weights, but a file was changed since they were saved (the checksum differs)"
     return problem
@@ -157,30 +160,30 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return numeric and abs(value) <= sys.float_info.max
 
 
-def _no_longer_proved(claimed: dict[str, Any], found: dict[str, Any]) -> str | None:
+def _no_longer_proved(claimed: dict[str, Any], certificate: dict[str, Any]) -> str | None:
     """The first claim of an older version that the weights do not bear out. Its terms may be others, but must add up to
     a bound that holds."""
-    if claimed.keys() != found.keys():
-        return f"the file has the fields {', '.join(claimed)}, a certificate has {', '.join(found)}"
+    if claimed.keys() != certificate.keys():
+        return f"the file has the fields {', '.join(claimed)}, a certificate has {', '.join(certificate)}"
     for name in ("status", "tolerance", "precision", "mass"):
-        if problem := _difference(name, claimed[name], found[name]):
+        if problem := _difference(name, claimed[name], certificate[name]):
             return problem
     least = claimed["mass_lower_bound"]
-    if least is not None and not _at_most(least, found["mass_lower_bound"]):
-        return _claims("mass_lower_bound", least, found["mass_lower_bound"])
+    if least is not None and not _at_most(least, certificate["mass_lower_bound"]):
+        return _claims("mass_lower_bound", least, certificate["mass_lower_bound"])
     try:
         levels = [(level["memories"], level["E"]) for level in claimed["levels"]]
-        upper = {name: (claimed[name], found[name]) for name in ("bound", "exact_bound", "bits")}
+        upper = {name: (claimed[name], certificate[name]) for name in ("bound", "exact_bound", "bits")}
         upper |= {
-            f"bound_by_precision.{name}": (E, found["bound_by_precision"][name])
+            f"bound_by_precision.{name}": (E, certificate["bound_by_precision"][name])
             for name, E in claimed["bound_by_precision"].items()
         }
         upper |= {
             f"levels[{k}].E": (E if memories == own["memories"] else 0.0, own["E"])
-            for k, ((memories, E), own) in enumerate(zip(levels, found["levels"], strict=True))
+            for k, ((memories, E), own) in enumerate(zip(levels, certificate["levels"], strict=True))
         }
         terms = [term["E"] for term in claimed["terms"]]
-        upper["terms"] = (None if None in terms else math.fsum(terms), found["bound"])
+        upper["terms"] = (None if None in terms else math.fsum(terms), certificate["bound"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return "the file is no certificate of this model: its terms, levels or precisions are others"
     broken = [(name, *pair) for name, pair in upper.items() if not _at_most(*reversed(pair))]
@@ -255,7 +258,7 @@ def write_sweep(name: str, runs: "Runs", page: Path) -> None:
     from memloci.sweeps.summary import summary
     from memloci.views.html.sweep import sweep_html
 
-    pages = {page.name: sweep_html(summary(name, runs.whole())).encode()}
+    pages = {page.name: sweep_html(summary(name, runs.complete())).encode()}
     if fits := best_fits(runs):
         pages[f"{page.stem}-best.html"] = _training_page(fits)
     replace_together(page.parent, pages)
@@ -266,7 +269,7 @@ def write_study(findings: "Sequence[Finding]", out: Path) -> "list[Finding]":
     from memloci.study import pages
     from memloci.views.html.study import study_pages
 
-    shown = pages.shown_with(findings, out)
+    shown = pages.with_stored(findings, out)
     replace_together(out, study_pages(shown, pages.about(shown)))
     return shown
 
@@ -309,29 +312,29 @@ def detect(
     return replace(found, render=detection_fragment)
 
 
-def write_detection(found: "Detection", out: str | Path) -> "Detection":
+def write_detection(detection: "Detection", out: str | Path) -> "Detection":
     """task.toml, where there is a task, and report.html; the record that names the file."""
     from memloci.views.html.detection import detection_html
     from memloci.views.text.tasks import data_toml
 
     directory = Path(out)
     files: dict[str, bytes] = {}
-    if found.task_data is not None:
-        files[TASK] = (data_toml(found.task_data) + "\n").encode()
-        found = replace(found, task_file=str(directory / TASK))
-    files[REPORT] = detection_html(found).encode()
-    replace_together(directory, files, remove=[TASK] if found.task_data is None else [])
-    return found
+    if detection.task_data is not None:
+        files[TASK] = (data_toml(detection.task_data) + "\n").encode()
+        detection = replace(detection, task_file=str(directory / TASK))
+    files[REPORT] = detection_html(detection).encode()
+    replace_together(directory, files, remove=[TASK] if detection.task_data is None else [])
+    return detection
 
 
 def try_architectures(
-    found: "Detection", data: Any, *, target: str | None = None, seed: int = 0
+    detection: "Detection", data: Any, *, target: str | None = None, seed: int = 0
 ) -> "tuple[Trial, ...]":
     """The suggested architecture and two alternatives, trained briefly, beside simple predictors and the reference."""
     from memloci.detect.data import recording
     from memloci.detect.trial import trials
 
-    return trials(found, recording(data, target=target), seed=seed)
+    return trials(detection, recording(data, target=target), seed=seed)
 
 
 __all__ = [

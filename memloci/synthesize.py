@@ -141,9 +141,9 @@ def plan_route(name: str, request: Request, tolerance: float) -> Plan:
     architecture = circuit.architecture()
     if reason := obstacle(architecture, request.task) or too_large(architecture):
         raise Obstacle(reason)
-    request.say(f"weights, {architecture.parameter_limit():,} at most")
+    request.report(f"weights, {architecture.parameter_limit():,} at most")
     model = compile_circuit(circuit)
-    request.say(f"the certificate of {model.parameter_count:,} parameters")
+    request.report(f"the certificate of {model.parameter_count:,} parameters")
     return Plan(circuit, model, certify(model, request.task, tolerance=tolerance))
 
 

@@ -123,7 +123,7 @@ def linear(
     coef[:, rows] = np.einsum(
         "nda,md->nma", X.coef[:, X.dependent], W[np.ix_(rows, X.dependent)], optimize=True
     )
-    own = _own(M, X, b, rows)
+    own = _own_rounding(M, X, b, rows)
     E = M.absolute(X.E) + np.where(own > 0, own * (1 + 1e-6), 0.0)
     result = AffineForms(X.cases, const, coef, np.where(np.isnan(E), np.inf, E))
     rounded = _rounding(M, X, b, result, precision, stored) if precision.u else 0.0
@@ -160,7 +160,7 @@ class Matrix:
         return self._apply(which.astype(float), np.asarray(counted, dtype=float))
 
 
-def _own(M: Matrix, X: AffineForms, b: np.ndarray, dependent: np.ndarray) -> np.ndarray:
+def _own_rounding(M: Matrix, X: AffineForms, b: np.ndarray, dependent: np.ndarray) -> np.ndarray:
     """What the midpoints of W X + b lose in float64: a rounding per term of the number, more for coefficients.
 
     Nothing where all terms are multiples of a power of 2, g, and their sizes add up to less than g 2^52: every product and

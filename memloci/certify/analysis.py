@@ -24,7 +24,7 @@ from memloci.certify.neglected import SharpHeads, neglects, refuse_averages, ref
 from memloci.certify.position_forms import Inputs, PositionForms, embedded
 from memloci.certify.rounding import Format, Watched, format_of, product_error, underflow
 from memloci.certify.slacks import OWN, evaluation
-from memloci.model.paths.choice import taken
+from memloci.model.paths.choice import possible_paths
 from memloci.model.transformer import Transformer
 from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
@@ -59,7 +59,8 @@ class CaseAnalysis:
         self.W_E, self.b_E = exact(model.W_E), exact(model.b_E)
         self.W_U, self.b_U = exact(model.W_U), exact(model.b_U)
         self.layers = [
-            Layer.read(block, l, taken(model.architecture.block(l))) for l, block in enumerate(model.layers)
+            Layer.read(block, l, possible_paths(model.architecture.block(l)))
+            for l, block in enumerate(model.layers)
         ]
         self.neglects = neglects(model)
         if self.neglects:
@@ -109,7 +110,7 @@ class CaseAnalysis:
         watched = Watched(precision.u, precision.least, precision.most)
         with np.errstate(all="ignore"):
             before = self.positions(watched)[-1]
-            X = self.layers[-1].heads.everywhere(before, watched, self.stored(watched))
+            X = self.layers[-1].heads.at_any_position(before, watched, self.stored(watched))
         return UniformBounds(X, not watched.broken)
 
     def _watch_largest(self, precision: Format) -> PositionForms:
@@ -147,7 +148,7 @@ class CaseAnalysis:
             cases = self.cases.take(slice(start, start + CHUNK))
             X = self._embedded_query(cases, precision, stored)
             for l, layer in enumerate(self.layers):
-                extents[l].see(heads[l], X, precision)
+                extents[l].include(heads[l], X, precision)
                 X = heads[l].attend(X, past[l], self.shape, precision, stored)
                 if precision.broken:
                     return StreamBounds([], [], size, False)
@@ -176,8 +177,8 @@ class CaseAnalysis:
         result: list[LayerHeads] = []
         for l, own in enumerate(heads):
             if isinstance(own, MatchHeads):
-                result.append(own.among(self.task, found))
-                move = lambda X, own=own, l=l: own.anything(X, past[l], precision, stored)
+                result.append(own.with_candidates(self.task, found))
+                move = lambda X, own=own, l=l: own.at_unknown_position(X, past[l], precision, stored)
             else:
                 result.append(own)
                 move = lambda X, own=own, l=l: own.attend(X, past[l], (2, self.task.d), precision, stored)
@@ -199,8 +200,8 @@ class CaseAnalysis:
         found = [self._watch_largest(precision)]
         for l, layer in enumerate(self.layers[:-1]):
             heads = layer.heads if self.uniform else self.heads(l)
-            moved = heads.everywhere(found[-1], precision, self.stored(precision))
-            found.append(layer.neurons.everywhere(moved, precision))
+            moved = heads.at_any_position(found[-1], precision, self.stored(precision))
+            found.append(layer.neurons.at_any_position(moved, precision))
         return found
 
     # The embedding.

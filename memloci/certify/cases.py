@@ -131,20 +131,20 @@ def candidates(predicate: Predicate) -> dict[str, np.ndarray]:
     return {name: grid.ravel() for name, grid in zip(names, grids, strict=True)}
 
 
-def satisfied(predicate: Predicate, asked: dict[str, np.ndarray]) -> np.ndarray:
-    """(queries, combinations of `candidates`): where the predicate holds; `asked`: the pieces of the query's variables."""
+def satisfied(predicate: Predicate, query_pieces: dict[str, np.ndarray]) -> np.ndarray:
+    """(queries, combinations of `candidates`): where the predicate holds; `query_pieces`: the pieces of the query's variables."""
     found = candidates(predicate)
-    n, m = len(next(iter(asked.values()), np.zeros(1))), len(next(iter(found.values())))
+    n, m = len(next(iter(query_pieces.values()), np.zeros(1))), len(next(iter(found.values())))
     if n * m > MOST_PAIRS:
         raise BadInput(
             f"a match has {n:,} queries against {m:,} candidates; a certificate looks at every pair"
         )
-    pieces = {name: piece[:, None] for name, piece in asked.items()}
+    pieces = {name: piece[:, None] for name, piece in query_pieces.items()}
     pieces |= {name: piece[None, :] for name, piece in found.items()}
     return np.broadcast_to(predicate.holds(pieces, np), (n, m))
 
 
-def asked_pieces(task: Task, predicate: Predicate, centre: np.ndarray) -> dict[str, np.ndarray]:
+def query_pieces(task: Task, predicate: Predicate, centre: np.ndarray) -> dict[str, np.ndarray]:
     """The pieces of the variables that a predicate reads, in cases whose variables are `centre`."""
     where = {name: task.variables.index(name) for name in predicate.reads}
     return {name: piece_index(centre[:, k], predicate.domains[name], np) for name, k in where.items()}
@@ -155,7 +155,7 @@ def _matched(growing: _Growing, task: Task, i: int, recall: Occurrence) -> _Grow
     cases, parents, P = growing.cases, list(recall.parents), recall.predicate
     unknown = (cases.lag[:, parents] == BLANK).any(axis=1) if parents else np.zeros(len(cases), dtype=bool)
     late = np.flatnonzero(~unknown & (cases.t_max > recall.offset))
-    holds = satisfied(P, asked_pieces(task, P, cases.centre[late]))
+    holds = satisfied(P, query_pieces(task, P, cases.centre[late]))
     if not P.reads:
         holds = np.broadcast_to(holds, (len(late), holds.shape[1]))
     if recall.token:

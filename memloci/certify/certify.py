@@ -27,7 +27,7 @@ from memloci.core.precision import PRECISIONS, precision_of
 from memloci.core.proved import Proved
 from memloci.language.expression import rounded_constants
 from memloci.model.architecture import Architecture
-from memloci.model.paths.choice import AUTOMATIC, LONGEST, covered, taken
+from memloci.model.paths.choice import AUTOMATIC, LONGEST, covered, possible_paths
 from memloci.model.transformer import Transformer
 from memloci.tasks.task import Task
 
@@ -82,11 +82,11 @@ def certify(
     )
 
 
-def _check_request(own: str, precision: str | None) -> None:
-    if precision is not None and precision != own:
+def _check_request(evaluated_in: str, precision: str | None) -> None:
+    if precision is not None and precision != evaluated_in:
         precision_of(precision)
         raise BadInput(
-            f"precision {precision!r} is asked of a model that is evaluated in {own}; certify it in {own}, or "
+            f"precision {precision!r} is asked of a model that is evaluated in {evaluated_in}; certify it in {evaluated_in}, or "
             f"model.astype({precision!r}), which is evaluated in {precision}"
         )
 
@@ -126,7 +126,7 @@ def _check_paths(model: Transformer) -> None:
     """Refuse a model that may be evaluated in a way whose rounding is not covered."""
     a = model.architecture
     for l in range(a.layers):
-        for path in taken(a.block(l)):
+        for path in possible_paths(a.block(l)):
             if not covered(path, a.block(l)):
                 which = (
                     "" if a.path == path else f", which path {a.path!r} takes for long sequences in layer {l}"
@@ -163,7 +163,7 @@ def assumptions(analysis: CaseAnalysis) -> tuple[str, ...]:
     reach = f"every length; lags up to the window of {windows[0]:,}" if windows else "every length"
     if analysis.longest is not None:
         reach = f"every length up to {analysis.longest:,}, beyond which logits of far matches fall below near misses"
-    evaluation = "; ".join(dict.fromkeys(_taken(block) for block in blocks))
+    evaluation = "; ".join(dict.fromkeys(_paths_text(block) for block in blocks))
     if neglects(model):
         evaluation += "; what it leaves out is a term"
     normalisations = ", ".join(dict.fromkeys(block.normalisation for block in blocks))
@@ -179,9 +179,9 @@ def assumptions(analysis: CaseAnalysis) -> tuple[str, ...]:
     )
 
 
-def _taken(block: Architecture) -> str:
+def _paths_text(block: Architecture) -> str:
     """The paths that a layer takes, and where."""
-    paths = taken(block)
+    paths = possible_paths(block)
     told = [f"path {path}" + (f" up to {n:,} tokens" if n < LONGEST else "") for path, n in paths.items()]
     return ", ".join(told) + (f", as path {block.path} chooses" if block.path in AUTOMATIC else "")
 

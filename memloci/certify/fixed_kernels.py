@@ -60,7 +60,7 @@ class FixedKernelHeads:
     kernels: HeadKernels
     W_V: np.ndarray  # (H, d_v, D)
     W_O: np.ndarray  # (H, D, d_v)
-    _made: dict[bytes, PositionForms] = field(default_factory=dict)
+    _mixture_cache: dict[bytes, PositionForms] = field(default_factory=dict)
     _norms: np.ndarray | None = None
 
     @classmethod
@@ -81,14 +81,14 @@ class FixedKernelHeads:
     def added(self, past: PositionForms) -> PositionForms:
         """Attn(X) for X exactly as `past` says, its errors aside; the same for every precision, so it is kept."""
         key = past.coef.tobytes() + repr(past.atoms).encode()
-        if key not in self._made:
+        if key not in self._mixture_cache:
             rows = np.eye(self.W_O.shape[1])[self.written]
             made = _as_forms(self._signals(rows, past), past.inputs)
             D = len(self.written)
             coef, E = np.zeros((D, len(made.atoms))), np.zeros(D)
             coef[self.written], E[self.written] = made.coef, made.E
-            self._made[key] = PositionForms(past.inputs, made.atoms, coef, E, np.zeros(D))
-        return self._made[key]
+            self._mixture_cache[key] = PositionForms(past.inputs, made.atoms, coef, E, np.zeros(D))
+        return self._mixture_cache[key]
 
     def functionals(self, rows: np.ndarray, past: PositionForms) -> list[PositionForms]:
         """`rows` of X + Attn(X), errors of the past included: one joint kernel per row and atom. All ways to split them
@@ -146,7 +146,7 @@ class FixedKernelHeads:
         """Add (sum_h g_h w_h) * atom to a signal."""
         known: list[tuple[int, float]] = []
         if inputs.kernels and atom.lag == 0 and not atom.kernel and atom.channel != ONE:
-            known = _known_kernels(g, self.kernels, inputs, mixed)
+            known = _task_kernels(g, self.kernels, inputs, mixed)
             signal.declined |= not known
         parts: list[AbstractTarget] = [scaled(inputs.kernels[i], c) for i, c in known]
         for i, c in known:
@@ -202,7 +202,7 @@ class FixedKernelHeads:
     ) -> AffineForms:
         cases, added = X.cases, self.added(past)
         const, coef, E = added.at(np.zeros(len(cases), dtype=np.int64), cases, shape)
-        E = E + (dot(self.norms, past.boxed().E) + self._lost(past, precision, stored).error)[None, :]
+        E = E + (dot(self.norms, past.boxed().E) + self._rounding_of(past, precision, stored).error)[None, :]
         first = (cases.t_max == 0)[:, None]  # position 0 sees nothing
         const, coef, E = (
             np.where(first, 0.0, const),
@@ -211,14 +211,14 @@ class FixedKernelHeads:
         )
         return folded(cases, const, coef, np.where(np.isnan(E), np.inf, E))
 
-    def _lost(self, past: PositionForms, precision: Format, stored: bool) -> Rounded:
+    def _rounding_of(self, past: PositionForms, precision: Format, stored: bool) -> Rounded:
         if not precision.u:
             return Rounded(np.zeros_like(past.E), np.zeros_like(past.E))
         return self.rounding(past.size, precision, stored)
 
-    def everywhere(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
+    def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
         """X + Attn(X) at any position."""
-        lost = self._lost(past, precision, stored)
+        lost = self._rounding_of(past, precision, stored)
         result = past.plus(self.added(past))
         size = past.size
         joined = np.where(
@@ -267,9 +267,7 @@ def _as_forms(signals: Sequence[_Signal], inputs: Inputs) -> PositionForms:
     return PositionForms(inputs, atoms, coef, E, np.zeros(len(signals)))
 
 
-def _known_kernels(
-    g: list[arb], kernels: HeadKernels, inputs: Inputs, mixed: bool
-) -> list[tuple[int, float]]:
+def _task_kernels(g: list[arb], kernels: HeadKernels, inputs: Inputs, mixed: bool) -> list[tuple[int, float]]:
     """(memory, coefficient): the mixture of the task's kernels, and of its fixed lags, that is nearest to K. A proposal
     by least squares, of which nothing is believed; empty where K is no such mixture, unless it shall be one (`mixed`)."""
     K = kernels.sample([float(x.mid()) for x in g], FIT_LAGS)

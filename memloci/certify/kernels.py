@@ -174,7 +174,7 @@ class SumKernels(HeadKernels):
         return LENGTH
 
     def _slower(self, u: float, stored: bool) -> tuple[np.ndarray, np.ndarray]:
-        """(a, b), for the exponentials beyond lag 1; what storing p moves, the normaliser follows (`_moved`)."""
+        """(a, b), for the exponentials beyond lag 1; what storing p moves, the normaliser follows (`_slope_rounding`)."""
         p = self.p.astype(float)
         if self.rpe is LIN:
             # position = p * -z, less the anchor: z, the product and the difference are rounded. That is at
@@ -201,7 +201,7 @@ class SumKernels(HeadKernels):
         rounds its result, and that is sum_{z>=x} z^-p.
         """
         p = self.p.astype(float)
-        exponentials = self._gained(1.1 * (LIBRARY + 1) * u * p) + 1.1 * LIBRARY * u * self._later
+        exponentials = self._tilted_excess(1.1 * (LIBRARY + 1) * u * p) + 1.1 * LIBRARY * u * self._later
         tail = np.where(p > 10, 1e-9, 9.0 * self._ratio(p, p, TERMS + 1.0)) * u
         added = 1.1 * u * sum(self._ratio(p, p, float(x)) for x in range(1, TERMS + 1))
         return np.minimum(ZETA * u, exponentials + tail + added)
@@ -219,7 +219,7 @@ class SumKernels(HeadKernels):
 
         return zeta(s, first) / zeta(p, 1.0) * (1 + 1e-9)
 
-    def _gained(self, a: np.ndarray) -> np.ndarray:
+    def _tilted_excess(self, a: np.ndarray) -> np.ndarray:
         """sum_z w(z) e^{a x} - 1, without cancellation; infinite where the sum is."""
         p = self.p.astype(float)
         if self.rpe is LIN:  # (1 - e^-p) / (1 - e^{a-p}) - 1
@@ -228,7 +228,7 @@ class SumKernels(HeadKernels):
         found = [_zeta_gain(float(s), float(t)) for s, t in zip(p, a, strict=True)]
         return np.array(found)
 
-    def _moved(self, stored: bool, u: float) -> np.ndarray:
+    def _slope_rounding(self, stored: bool, u: float) -> np.ndarray:
         """sum_z |w'(z) - w(z)| for the kernel w' of a slope p' that is p rounded.
 
         d w / d log p = w (mean(p x) - p x), so its norm is at most 2 p mean(x): for lin 2 p q / (1 - q) <= 2.
@@ -239,13 +239,17 @@ class SumKernels(HeadKernels):
         if self.rpe is LIN:
             return 2.2 * u * np.minimum(1.0, p / np.expm1(np.minimum(p, 700.0)))
         # sum_z w(z) z^a - 1 >= a mean(log z) at p; p' may be less by u p.
-        return 2.2 * self._gained(1.1 * u * p)
+        return 2.2 * self._tilted_excess(1.1 * u * p)
 
     def _computed_beyond(self, u: float, stored: bool, limit: float) -> Callable[[int], np.ndarray]:
         """k -> the sum of the computed weights beyond lag k and up to `limit`, from above."""
         p, (a, b) = self.p.astype(float), self._slower(u, stored)
         a = a + 1.1 * stored * u * p
-        grown = np.exp(np.minimum(b, 700.0)) * (1 + self._normaliser(u)[0]) * (1 + self._moved(stored, u))
+        grown = (
+            np.exp(np.minimum(b, 700.0))
+            * (1 + self._normaliser(u)[0])
+            * (1 + self._slope_rounding(stored, u))
+        )
 
         def beyond(k: int) -> np.ndarray:
             if k >= limit:
@@ -253,7 +257,7 @@ class SumKernels(HeadKernels):
             if self.rpe is LIN:  # (1 + gained) (e^{(a-p) k} - e^{(a-p) limit})
                 less = np.minimum(a - p, 0.0)
                 part = np.where(a < p, np.exp(less * k) * -np.expm1(less * (limit - k)), 1.0)
-                return times(times(grown, part), 1 + self._gained(a))
+                return times(times(grown, part), 1 + self._tilted_excess(a))
             safe = np.where(p - a > 1, p - a, 2.0)
             part = self._ratio(safe, p, k + 1.0) - self._ratio(safe, p, limit + 1.0) * (1 - 4e-9)
             return np.where(p - a > 1, times(grown, part), math.inf)
@@ -263,10 +267,10 @@ class SumKernels(HeadKernels):
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
         p, u = self.p.astype(float), precision.u
         a, b = self._slower(u, stored)
-        gained = self._gained(a)
+        gained = self._tilted_excess(a)
         with np.errstate(over="ignore"):
             error = self._rounded_share * np.expm1(b) + times(gained, np.exp(b))
-        off, moved = self._normaliser(u)[0], self._moved(stored, u)
+        off, moved = self._normaliser(u)[0], self._slope_rounding(stored, u)
         error = moved + (1 + moved) * (error + times(off, 1 + error))
         if self.rpe is LIN:
             exists = (p * (1 - 2 * u) >= precision.least) & (2 * p < precision.most)
@@ -302,7 +306,7 @@ class SumKernels(HeadKernels):
         if "recurrence" not in self.paths:
             return found
         assert self.rpe is LIN, "no bound covers the recurrence of other heads"
-        moved = self._moved(stored, precision.u)
+        moved = self._slope_rounding(stored, precision.u)
         steps = moved + (1 + moved) * recurrence(self.p.astype(float), precision.u)
         exists = np.isfinite(self.weight_error(precision, stored))
         steps = np.where(exists, steps, math.inf) + 3 * self.lags * precision.least
@@ -433,7 +437,9 @@ class PeakKernels(HeadKernels):
         error = 2.2 * u + 4.2 * beside
         room = np.where(adding < 1, 1 - adding, 1.0)
         most = 1 + (1 + 4 * LIBRARY * u) / room  # computed weights are parts of a computed whole
-        exists = np.array([precision.holds(peak.logits.stored_size) for peak in self.peaks]) & (adding < 1)
+        exists = np.array([precision.represents(peak.logits.stored_size) for peak in self.peaks]) & (
+            adding < 1
+        )
         error = np.where(exists, np.minimum((error + adding) / room, most), math.inf)
         # 1 - w(peak), and the others before and after.
         error = np.where(exists & self._alone(u, stored), 3 * beside, error)
@@ -507,7 +513,7 @@ class TableKernels(HeadKernels):
             total += abs(K - target.value(z))
         return total
 
-    def _moved(self, u: float, stored: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _logit_rounding(self, u: float, stored: bool) -> tuple[np.ndarray, np.ndarray]:
         """(A(z), mean(A)) per head; infinite where it says nothing."""
         # Twice: a rotary logit and the anchor it is compared with are both of that size.
         error = np.stack([np.broadcast_to(2.0 * l.error(u, stored), self.window) for l in self.logits])
@@ -518,7 +524,7 @@ class TableKernels(HeadKernels):
     def _adding(self, u: float, stored: bool) -> np.ndarray:
         """The rounding of a sum over the window, relative to the sum of sizes: the smallest of what few terms
         allow, and what k large ones do with all others small."""
-        A, mean = self._moved(u, stored)
+        A, mean = self._logit_rounding(u, stored)
         found = np.full(self.H, float(gamma(self.window - 1, u)))
         for h in np.nonzero(np.isfinite(mean))[0]:
             # 8 u, for the division: the weights are summed as well, with values
@@ -531,7 +537,7 @@ class TableKernels(HeadKernels):
 
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
         u, G = precision.u, self._adding(precision.u, stored)
-        _, mean = self._moved(u, stored)
+        _, mean = self._logit_rounding(u, stored)
         known = np.isfinite(mean)
         A = np.where(known, mean, 0.0)
         room = np.where(G < 1, 1 - G, 1.0)
@@ -539,7 +545,7 @@ class TableKernels(HeadKernels):
         moved = (2 * A + 2.5 * u * (1 + A) + G * (1 + A)) / ((1 - A) * room)
         most = 1 + (1 + 2.5 * u) / room  # computed weights are parts of a computed whole
         error = np.where(known, np.minimum(moved, most), most)
-        holds = [precision.holds(l.stored_size) for l in self.logits]
+        holds = [precision.represents(l.stored_size) for l in self.logits]
         return np.where(np.array(holds) & (G < 1), error, math.inf) + 4 * self.lags * precision.least
 
     def sum_error(self, precision: Format, stored: bool) -> np.ndarray:

@@ -53,7 +53,7 @@ class LayerHeads(Protocol):
         """X + Attn(X) at the position of each case; `shape` = (M + 1, d)."""
         ...
 
-    def everywhere(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
+    def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
         """X + Attn(X) at a position of which nothing is known."""
         ...
 
@@ -84,7 +84,7 @@ class Extent:
     query: float = 0.0
     key: float = 0.0
 
-    def see(self, heads: LayerHeads, X: AffineForms, precision: Format) -> None:
+    def include(self, heads: LayerHeads, X: AffineForms, precision: Format) -> None:
         most = X.size.max(axis=0)
         precision.expect(np.abs(heads.W_V) @ most)  # of every head, also of one that writes nothing
         for name in ("query", "key"):
@@ -147,7 +147,7 @@ class Neurons:
         added = linear(self.A, active, precision, stored=stored)
         return unknowns_as_errors(add(lifted, added, precision), X.cases)
 
-    def everywhere(self, X: PositionForms, precision: Format) -> PositionForms:
+    def at_any_position(self, X: PositionForms, precision: Format) -> PositionForms:
         """X + FFN(X) at any position: what neurons add there is only bounded."""
         self.expect_asleep(X.size[None, :], precision)
         if not len(self.c):

@@ -24,7 +24,7 @@ import numpy as np
 
 from memloci.certify.affine_forms import AffineForms, add, add_all, folded, grid_of, linear
 from memloci.certify.candidates import Candidates
-from memloci.certify.cases import BLANK, FOREVER, FOUND, asked_pieces, satisfied
+from memloci.certify.cases import BLANK, FOREVER, FOUND, query_pieces, satisfied
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rotary_heads import matched, softmax_share
 from memloci.certify.rounding import LENGTH, Format, gamma, times
@@ -87,10 +87,12 @@ class MatchHeads:
         """A stream keeps all keys and values, and adds them up in any order, as every path does."""
         return True
 
-    def everywhere(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
+    def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
         return past.worse(self._reach(past, precision, stored))
 
-    def anything(self, X: AffineForms, past: PositionForms, precision: Format, stored: bool) -> AffineForms:
+    def at_unknown_position(
+        self, X: AffineForms, past: PositionForms, precision: Format, stored: bool
+    ) -> AffineForms:
         """X + Attn(X) at a position of which nothing is known but its own token."""
         added = self._reach(past, precision, stored)
         E = X.E + np.where(X.cases.t_max[:, None] == 0, 0.0, added[None, :])
@@ -112,8 +114,8 @@ class MatchHeads:
     ) -> AffineForms:
         raise BadInput("heads that compare content are certified for matches; this task has none")
 
-    def among(self, task: Task, found: list[Candidates]) -> "MatchesAmong":
-        return MatchesAmong(self, task, found)
+    def with_candidates(self, task: Task, candidates: list[Candidates]) -> "MatchHeadsWithCandidates":
+        return MatchHeadsWithCandidates(self, task, candidates)
 
     # What a head finds.
 
@@ -133,12 +135,12 @@ class MatchHeads:
 
 
 @dataclass
-class MatchesAmong:
+class MatchHeadsWithCandidates:
     """The same heads, with the candidates that they look among."""
 
     heads: MatchHeads
     task: Task
-    found: list[Candidates]
+    candidates: list[Candidates]
 
     @property
     def W_V(self) -> np.ndarray:
@@ -159,8 +161,8 @@ class MatchesAmong:
     def streams(self, precision: Format) -> bool:
         return self.heads.streams(precision)
 
-    def everywhere(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
-        return self.heads.everywhere(past, precision, stored)
+    def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
+        return self.heads.at_any_position(past, precision, stored)
 
     def attend(
         self, X: AffineForms, past: PositionForms, shape: tuple[int, int], precision: Format, stored: bool
@@ -186,7 +188,7 @@ class MatchesAmong:
         left = X.cases.t_max > 0  # position 0 sees nothing
         # Two matches may ask for the same token by chance; the head is for the one that it finds most often.
         serves = lambda own, bring: self._serve(h, own, q, X, left, rows, found, precision, stored, bring)
-        order = self.found
+        order = self.candidates
         if len(order) > 1:
             order = sorted(order, key=lambda own: -int(serves(own, False).sum()))
         asking = left
@@ -195,52 +197,52 @@ class MatchesAmong:
         finds = asking & (X.cases.lag == FOUND).any(axis=1)
         # Too few bits, so that nothing which follows is of use. Of several matches, some may ask after a blank one.
         if precision.u and len(order) == 1 and finds.any() and left[finds].all():
-            precision.lose()
+            precision.mark_broken()
         nothing = np.flatnonzero(X.cases.t_max == 0)
         rows.append(nothing)
         found.add(np.zeros((len(nothing), len(most))), None, np.zeros((len(nothing), len(most))))
-        self._bring_anything(h, np.flatnonzero(left), rows, found, precision, stored)
+        self._add_any_value(h, np.flatnonzero(left), rows, found, precision, stored)
         every = np.concatenate(rows)
         assert len(np.unique(every)) == n
         cases = X.cases.take(every)
         return every, folded(cases, *found.arrays(cases))
 
-    def _bring_anything(self, h, unknown, rows, found, precision, stored) -> None:
+    def _add_any_value(self, h, unknown, rows, recalled, precision, stored) -> None:
         """Nothing is known of where the weights lie, but they add up to 1, and every position is a candidate."""
         if not len(unknown):
             return
-        values = linear(self.W_V[h], self.found[0].X, precision, stored=stored)
-        middle, radius = found.box(values, np.arange(len(values.cases)))
+        values = linear(self.W_V[h], self.candidates[0].X, precision, stored=stored)
+        middle, radius = recalled.box(values, np.arange(len(values.cases)))
         E = radius + times(gamma(2 * self.heads.longest[0] + 8, precision.u), np.abs(middle) + radius)
         E = E + 4 * FOREVER * precision.least
         rows.append(unknown)
-        found.add(np.tile(middle, (len(unknown), 1)), None, np.tile(E, (len(unknown), 1)))
+        recalled.add(np.tile(middle, (len(unknown), 1)), None, np.tile(E, (len(unknown), 1)))
 
     def _serve(
         self,
         h: int,
-        own: Candidates,
+        memory_candidates: Candidates,
         q: AffineForms,
         X: AffineForms,
-        left: np.ndarray,
+        unserved: np.ndarray,
         rows: list[np.ndarray],
-        found: "_Values",
+        recalled: "_Values",
         precision: Format,
         stored: bool,
-        bring: bool,
+        add_values: bool,
     ) -> np.ndarray:
-        """The cases in which head h is seen to find memory i, or, where that is blank, to miss it; if `bring`, what it brings
-        there is added to `rows` and `found`."""
-        recall = self.task.recalls[own.memory - 1]
+        """The cases in which head h is seen to find memory i, or, where that is blank, to miss it; if `add_values`, what it brings
+        there is added to `rows` and `recalled`."""
+        recall = self.task.recalls[memory_candidates.memory - 1]
         assert isinstance(recall, Occurrence)
-        n, i = len(X.cases), own.memory
+        n, i = len(X.cases), memory_candidates.memory
         served = np.zeros(n, dtype=bool)
-        asking = np.flatnonzero(left)
+        asking = np.flatnonzero(unserved)
         p = float(self.heads.p[h])
         sloped = {"latest": p > 0, "earliest": p < 0, "mean": True}[recall.which]
         if not len(asking) or not sloped:
             return served
-        k = linear(self.W_K[h], own.X, precision, stored=stored)
+        k = linear(self.W_K[h], memory_candidates.X, precision, stored=stored)
         # Cases that ask alike are looked at together.
         ask = np.concatenate([q.middle[asking], q.radius[asking]], axis=1)
         _, first, which = np.unique(ask, axis=0, return_index=True, return_inverse=True)
@@ -257,32 +259,49 @@ class MatchesAmong:
         blank = np.zeros(len(asking), dtype=bool)
         for j in recall.parents:
             blank |= cases.lag[:, j] == BLANK
-        holds = satisfied(P, asked_pieces(self.task, P, cases.centre))
+        holds = satisfied(P, query_pieces(self.task, P, cases.centre))
         if len(holds) != len(asking):
             holds = np.broadcast_to(holds, (len(asking), holds.shape[1]))
-        good = np.where(own.key >= 0, holds[:, np.maximum(own.key, 0)], False)  # (asking, candidates)
+        good = np.where(
+            memory_candidates.key >= 0, holds[:, np.maximum(memory_candidates.key, 0)], False
+        )  # (asking, candidates)
         top, ok = levels.top[which], sure[which] & ~blank
         right = ok & ((top == good).all(axis=1) | ~good.any(axis=1))
-        if not right.any() or not bring:
+        if not right.any() or not add_values:
             served[asking[right]] = True
             return served
         self.heads.longest[0] = min(self.heads.longest[0], float(n_row[which[right]].min()))
         beside = self._beside(off, levels.gap, p, n_row, precision.u)[which]
-        values = linear(self.W_V[h], own.X, precision, stored=stored)
+        values = linear(self.W_V[h], memory_candidates.X, precision, stored=stored)
         here = right & (cases.lag[:, i] == FOUND)
         absent = right & (cases.lag[:, i] == BLANK)
         if p == 0 and recall.which != "mean":
             here &= False
         if p != 0 and recall.which == "mean":  # it finds the latest, which is one of those that are averaged
-            self._bring_some(np.flatnonzero(here), asking, good, values, beside, rows, found, precision)
+            self._add_some_match(
+                np.flatnonzero(here), asking, good, values, beside, rows, recalled, precision
+            )
         else:
-            self._bring(
-                np.flatnonzero(here), i, asking, cases, good, own, values, beside, rows, found, precision, p
+            self._add_token(
+                np.flatnonzero(here),
+                i,
+                asking,
+                cases,
+                good,
+                memory_candidates,
+                values,
+                beside,
+                rows,
+                recalled,
+                precision,
+                p,
             )
         if p == 0:  # a mean of other tokens: nothing is known of it but its size
-            self._bring_hull(np.flatnonzero(absent), asking, good, values, beside, rows, found, precision)
+            self._add_hull(np.flatnonzero(absent), asking, good, values, beside, rows, recalled, precision)
         else:
-            self._bring_others(np.flatnonzero(absent), asking, good, values, beside, rows, found, precision)
+            self._add_mismatch(
+                np.flatnonzero(absent), asking, good, values, beside, rows, recalled, precision
+            )
         served[asking[here | absent]] = True
         return served
 
@@ -307,17 +326,22 @@ class MatchesAmong:
         own = matched(beside, precision.u)[:, None] * forms.size
         return own + softmax_share(beside, precision)[:, None] * most[None, :]
 
-    def _bring(self, chosen, i, asking, cases, good, own, values, beside, rows, found, precision, p) -> None:
+    def _add_token(
+        self, chosen, i, asking, cases, good, memory_candidates, values, beside, rows, recalled, precision, p
+    ) -> None:
         """The token of memory i: its values, in the variables of the task."""
         if not len(chosen):
             return
-        d = own.channels
+        d = memory_candidates.channels
         if p:
             known = {
                 c: piece_index(cases.centre[chosen, i * d + c], self.task.channels[c].domain, np)
-                for c in own.token
+                for c in memory_candidates.token
             }
-            others = [own.rows[label] for label in own.labelled(cases.key[chosen, i], known).tolist()]
+            others = [
+                memory_candidates.rows[label]
+                for label in memory_candidates.labelled(cases.key[chosen, i], known).tolist()
+            ]
         else:
             others = [np.flatnonzero(good[r]) for r in chosen]
         token = np.array([group[0] for group in others], dtype=np.int64)
@@ -333,51 +357,51 @@ class MatchesAmong:
                 reach = np.abs(values.cases.centre[group, :d]) + values.cases.radius[group, :d]
                 apart[r] += (c + w @ reach.max(axis=0) + values.E[group].max(axis=0)) * (1 + LIBM)
         forms = values.take(token)
-        E = E + apart + self._errors(forms, beside[chosen], found.most, precision)
+        E = E + apart + self._errors(forms, beside[chosen], recalled.most, precision)
         if not p and precision.u:  # a mean of up to n tokens
             E = E + times(gamma(2 * self.heads.longest[0] + 8, precision.u), forms.size)
         rows.append(asking[chosen])
-        placed = np.zeros((len(chosen), const.shape[1], found.variables))
+        placed = np.zeros((len(chosen), const.shape[1], recalled.variables))
         placed[:, :, i * d : (i + 1) * d] = coef
-        found.add(const, placed, E)
+        recalled.add(const, placed, E)
 
-    def _bring_some(self, chosen, asking, good, values, beside, rows, found, precision) -> None:
+    def _add_some_match(self, chosen, asking, good, values, beside, rows, recalled, precision) -> None:
         """One of the tokens that satisfy the predicate; rows are split by which."""
         for r in chosen.tolist():
-            self._bring_groups(
-                r, np.flatnonzero(good[r])[:, None], asking, values, beside, rows, found, precision
+            self._add_groups(
+                r, np.flatnonzero(good[r])[:, None], asking, values, beside, rows, recalled, precision
             )
 
-    def _bring_others(self, chosen, asking, good, values, beside, rows, found, precision) -> None:
+    def _add_mismatch(self, chosen, asking, good, values, beside, rows, recalled, precision) -> None:
         """A token that does not satisfy the predicate; rows are split by the first value that tells it from one that does."""
         cache: dict[bytes, list[np.ndarray]] = {}
         for r in chosen.tolist():
             key = good[r].tobytes()
             if key not in cache:
                 cache[key] = _groups(values, good[r])
-            self._bring_groups(r, cache[key], asking, values, beside, rows, found, precision)
+            self._add_groups(r, cache[key], asking, values, beside, rows, recalled, precision)
 
-    def _bring_hull(self, chosen, asking, good, values, beside, rows, found, precision) -> None:
+    def _add_hull(self, chosen, asking, good, values, beside, rows, recalled, precision) -> None:
         for r in chosen.tolist():
             group = np.flatnonzero(~good[r])
-            self._bring_groups(
-                r, [group] if len(group) else [], asking, values, beside, rows, found, precision, mean=True
+            self._add_groups(
+                r, [group] if len(group) else [], asking, values, beside, rows, recalled, precision, mean=True
             )
 
-    def _bring_groups(self, r, groups, asking, values, beside, rows, found, precision, mean=False) -> None:
+    def _add_groups(self, r, groups, asking, values, beside, rows, recalled, precision, mean=False) -> None:
         """One row for each group of candidates: the smallest box around what they bring."""
-        boxes = [found.box(values, group) for group in groups]
+        boxes = [recalled.box(values, group) for group in groups]
         if not boxes:  # every token satisfies the predicate, so that there is none: no such case
-            boxes = [(np.zeros_like(found.most), np.zeros_like(found.most))]
+            boxes = [(np.zeros_like(recalled.most), np.zeros_like(recalled.most))]
         middle, radius = (np.array(part) for part in zip(*boxes, strict=True))
         weight = beside[[r] * len(boxes)]
         size = np.abs(middle) + radius
         E = radius + matched(weight, precision.u)[:, None] * size
-        E = E + softmax_share(weight, precision)[:, None] * found.most[None, :]
+        E = E + softmax_share(weight, precision)[:, None] * recalled.most[None, :]
         if mean and precision.u:
             E = E + times(gamma(2 * self.heads.longest[0] + 8, precision.u), size)
         rows.append(np.full(len(boxes), asking[r]))
-        found.add(middle, None, E)
+        recalled.add(middle, None, E)
 
 
 @dataclass

@@ -36,7 +36,7 @@ from memloci.certify.balls import Ball
 from memloci.certify.fixed_kernels import FixedKernelHeads
 from memloci.certify.kernels import HeadKernels, PeakKernels, TableKernels
 from memloci.certify.pointers import BITS as LAG_BITS
-from memloci.certify.pointers import LIBM, MATCH, SINK, Found
+from memloci.certify.pointers import LIBM, MATCH, SINK, QueryTargets
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rotary_heads import RotaryHeads
 from memloci.certify.rounding import LIBRARY, Format, dot, gamma, roundings, times
@@ -78,7 +78,7 @@ def outside(kernels: HeadKernels, precision: Format, stored: bool) -> np.ndarray
     )
 
 
-def left_out(heads: FixedKernelHeads, size: np.ndarray, precision: Format, stored: bool) -> np.ndarray:
+def neglected(heads: FixedKernelHeads, size: np.ndarray, precision: Format, stored: bool) -> np.ndarray:
     """Per coordinate, |plain - sharp| of a layer of fixed kernels, for |X| <= size."""
     N, total = outside(heads.kernels, precision, stored), np.zeros(len(size))
     for h in range(heads.kernels.H):
@@ -86,13 +86,13 @@ def left_out(heads: FixedKernelHeads, size: np.ndarray, precision: Format, store
     return total
 
 
-def left_out_everywhere(analysis: "CaseAnalysis", precision: Format) -> np.ndarray:
+def neglected_at_any_position(analysis: "CaseAnalysis", precision: Format) -> np.ndarray:
     """Per coordinate of the stream after the last attention, where one case covers all."""
     error, stored = np.zeros(len(analysis.W_E)), analysis.stored(precision)
     for past, layer in zip(analysis.positions(precision), analysis.layers, strict=True):
         heads = layer.heads
         assert isinstance(heads, FixedKernelHeads)
-        missing = left_out(heads, past.size + error, precision, stored)
+        missing = neglected(heads, past.size + error, precision, stored)
         error = error + dot(heads.norms, error) + missing
     return error
 
@@ -110,7 +110,7 @@ def _written(W_V: np.ndarray, W_O: np.ndarray, size: np.ndarray, precision: Form
 class SharpHeads:
     """Heads that are evaluated by `sharp`: what they leave out is added to every error."""
 
-    plain: FixedKernelHeads | RotaryHeads
+    heads: FixedKernelHeads | RotaryHeads
     neurons: tuple[np.ndarray, np.ndarray]  # B and A of the layer, through which an error of the past goes on
 
     @classmethod
@@ -121,41 +121,41 @@ class SharpHeads:
 
     def streams(self, precision: Format) -> bool:
         """A stream leaves nothing out, so that its error is less by that, and rounds no more than plain attention."""
-        return self.plain.streams(precision)
+        return self.heads.streams(precision)
 
     @property
     def W_V(self) -> np.ndarray:
-        return self.plain.W_V
+        return self.heads.W_V
 
     @property
     def W_O(self) -> np.ndarray:
-        return self.plain.W_O
+        return self.heads.W_O
 
     @property
     def W_Q(self) -> np.ndarray | None:
-        return getattr(self.plain, "W_Q", None)
+        return getattr(self.heads, "W_Q", None)
 
     @property
     def W_K(self) -> np.ndarray | None:
-        return getattr(self.plain, "W_K", None)
+        return getattr(self.heads, "W_K", None)
 
     def attend(
         self, X: AffineForms, past: PositionForms, shape: tuple[int, int], precision: Format, stored: bool
     ) -> AffineForms:
-        result = self.plain.attend(X, past, shape, precision, stored)
+        result = self.heads.attend(X, past, shape, precision, stored)
         E, first = result.E.copy(), X.cases.t_max == 0  # position 0 sees nothing
         for h, share in self._shares(X, past, precision, stored):
             E += times(np.where(first, 0.0, share)[:, None], self._most(h, past, precision, stored)[None, :])
         precision.expect(replace(result, E=E).size)
         return replace(result, E=E)
 
-    def everywhere(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
-        result, added = self.plain.everywhere(past, precision, stored), np.zeros(len(past.E))
-        if isinstance(self.plain, FixedKernelHeads):
-            added = left_out(self.plain, past.size, precision, stored)
+    def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
+        result, added = self.heads.at_any_position(past, precision, stored), np.zeros(len(past.E))
+        if isinstance(self.heads, FixedKernelHeads):
+            added = neglected(self.heads, past.size, precision, stored)
         else:
-            for h, found in self.plain.finds_everywhere(past, precision, stored):
-                asked = past.linear(self.plain.W_Q[h], precision, stored).ball(first=False)
+            for h, found in self.heads.finds_at_any_position(past, precision, stored):
+                asked = past.linear(self.heads.W_Q[h], precision, stored).ball(first=False)
                 q = Ball(asked.middle[None], asked.radius[None])
                 share = self._rotary_share(h, q, found, past, precision, stored)
                 added += times(share, self._most(h, past, precision, stored))
@@ -168,22 +168,22 @@ class SharpHeads:
     def _shares(self, X: AffineForms, past: PositionForms, precision: Format, stored: bool):
         """(head, |plain - sharp| per unit of the largest value in each case)."""
         n = len(X.cases)
-        if isinstance(self.plain, FixedKernelHeads):
-            N = outside(self.plain.kernels, precision, stored)
-            yield from ((h, np.full(n, N[h])) for h in range(self.plain.kernels.H))
+        if isinstance(self.heads, FixedKernelHeads):
+            N = outside(self.heads.kernels, precision, stored)
+            yield from ((h, np.full(n, N[h])) for h in range(self.heads.kernels.H))
             return
-        for h, found in self.plain.finds(X, past, precision, stored):
-            asked = linear(self.plain.W_Q[h], X, precision, stored=stored)
+        for h, found in self.heads.finds(X, past, precision, stored):
+            asked = linear(self.heads.W_Q[h], X, precision, stored=stored)
             q = Ball(asked.middle, asked.radius)
             yield h, self._rotary_share(h, q, found, past, precision, stored)
 
     def _rotary_share(
-        self, h: int, q: Ball, found: Found, past: PositionForms, precision: Format, stored: bool
+        self, h: int, q: Ball, targets: QueryTargets, past: PositionForms, precision: Format, stored: bool
     ) -> np.ndarray:
-        assert isinstance(self.plain, RotaryHeads)
-        k, _ = self.plain.keys(h, past, precision, stored)
-        match = (found.what == MATCH) & spells(q, k, self.plain.turns[h], found.z, precision)
-        return 2 * np.where((found.what == SINK) | match, found.beside, 1.0)
+        assert isinstance(self.heads, RotaryHeads)
+        k, _ = self.heads.keys(h, past, precision, stored)
+        match = (targets.what == MATCH) & spells(q, k, self.heads.turns[h], targets.z, precision)
+        return 2 * np.where((targets.what == SINK) | match, targets.beside, 1.0)
 
     def _most(self, h: int, past: PositionForms, precision: Format, stored: bool) -> np.ndarray:
         """The largest that head h can write, per coordinate."""

@@ -29,7 +29,7 @@ UNKNOWN, MATCH, SINK = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Found:
+class QueryTargets:
     """What each query finds: `beside` is all the weight that lies elsewhere."""
 
     what: np.ndarray  # (n,) UNKNOWN, MATCH or SINK
@@ -39,7 +39,7 @@ class Found:
 
 def find(
     q: Ball, k: Ball, k0: Ball, turns: np.ndarray, t_min: np.ndarray, t_max: np.ndarray, precision: Format
-) -> Found:
+) -> QueryTargets:
     """Queries (n, d_k) against the key k (d_k,) of positions s >= 1 and the key k0 of position 0."""
     (q1, q2), (k1, k2), (z1, z2) = q.pairs(), k.pairs(), k0.pairs()
     C = q1.middle * k1.middle + q2.middle * k2.middle
@@ -63,7 +63,7 @@ def find(
     z = _decode(C, S, rotating)
     A, aside = _amplitudes(C, S, rotating, z)
     slack = slack + 2 * aside
-    others = _others(A)  # relative to the match, a logarithm
+    others = _log_cross_terms(A)  # relative to the match, a logarithm
     top = A.sum(axis=1) + C[:, still].sum(axis=1)
 
     own = z1.middle * q1.middle + z2.middle * q2.middle
@@ -88,7 +88,7 @@ def find(
     sink = np.where((t_min >= 1) & (not same), np.minimum(start, rest), np.inf)
     match, sink = (np.where(np.isnan(beside), np.inf, beside) for beside in (match, sink))
     what = np.where(np.minimum(match, sink) >= 0.5, UNKNOWN, np.where(match <= sink, MATCH, SINK))
-    return Found(what, z, np.minimum(np.minimum(match, sink), 1.0))
+    return QueryTargets(what, z, np.minimum(np.minimum(match, sink), 1.0))
 
 
 def _decode(C: np.ndarray, S: np.ndarray, rotating: list[int | None]) -> np.ndarray:
@@ -118,7 +118,7 @@ def _amplitudes(
     return A, aside
 
 
-def _others(A: np.ndarray) -> np.ndarray:
+def _log_cross_terms(A: np.ndarray) -> np.ndarray:
     """log sum_b e^{-2 A_b} prod_{k > b} (1 + e^{-A_k}), which would underflow."""
     total, product = np.full(len(A), -np.inf), np.zeros(len(A))
     for b in reversed(range(BITS)):

@@ -82,12 +82,12 @@ class Readout:
             )
             size = size + dot(np.abs(self.A), argument)
             given = size + error
-            fits = precision.holds(argument + wrong, given)
+            fits = precision.represents(argument + wrong, given)
         total = dot(np.abs(self.W_U), given) + np.abs(self.b_U)
         found = product_error(self.W_U, size, error, u, self.b_U, stored) + underflow(
             self.W_U, given, precision
         )
-        return found if fits and precision.holds(total + found) else np.full_like(found, math.inf)
+        return found if fits and precision.represents(total + found) else np.full_like(found, math.inf)
 
     def live(self, o: int) -> np.ndarray:
         """Neurons that may reach output o. Their gain W_U A in float64 may round to 0, so it does not tell."""
@@ -219,9 +219,9 @@ def by_slots(
     readout: Readout,
     slots: Slots,
     variables: Variables,
-    known: dict[tuple, float] | None = None,
+    distances: dict[tuple, float] | None = None,
 ) -> list[Term]:
-    """`known` keeps distances of earlier calls: one that was proved on a larger box holds on a smaller one."""
+    """`distances` keeps distances of earlier calls: one that was proved on a larger box holds on a smaller one."""
     f = formula.expression
     assert f is not None
     columns, names, E = list(slots.coordinates), slots.names, np.array(slots.errors)
@@ -240,15 +240,15 @@ def by_slots(
     wide_lo, wide_hi = _wider(lo, hi, E)
 
     weights = (W, float(readout.b_U[o]), B, readout.c, gain)
-    if known is None:
+    if distances is None:
         found = _distance(formula, all_names, pieces, weights, E, (lo, hi))
     else:
         coarse = np.where(E > 0, 32.0 ** np.ceil(np.log(np.maximum(E, 1e-6)) / np.log(32.0)), 0.0)
         coarse = np.maximum(coarse, E)
         key = (o, slots.coordinates, slots.scales, all_names, tuple(coarse.tolist()))
-        if key not in known:
-            known[key] = _distance(formula, all_names, pieces, weights, coarse, (lo, hi))
-        found = known[key]
+        if key not in distances:
+            distances[key] = _distance(formula, all_names, pieces, weights, coarse, (lo, hi))
+        found = distances[key]
     found += _weight_slack(readout, o, slots, W, B, np.maximum(np.abs(wide_lo), np.abs(wide_hi)).max(axis=0))
     terms = [Term(f"FFN, output {o}", "sup |f - N| on the box that attention reaches", Proved(found))]
     steep = dict.fromkeys(all_names, 0.0)

@@ -23,7 +23,7 @@ from memloci.certify.affine_forms import (
 from memloci.certify.balls import Ball
 from memloci.certify.cases import FOREVER
 from memloci.certify.past_sums import JOINED
-from memloci.certify.pointers import MATCH, SINK, UNKNOWN, Found, find
+from memloci.certify.pointers import MATCH, SINK, UNKNOWN, QueryTargets, find
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rounding import LENGTH, LIBRARY, Format, gamma, times
 from memloci.certify.slacks import ROUNDED
@@ -106,7 +106,7 @@ class RotaryHeads:
 
     def finds(
         self, X: AffineForms, past: PositionForms, precision: Format, stored: bool
-    ) -> Iterator[tuple[int, Found]]:
+    ) -> Iterator[tuple[int, QueryTargets]]:
         """What each head that writes finds in each case."""
         cases = X.cases
         for h in self.writing:
@@ -122,10 +122,10 @@ class RotaryHeads:
 
     # Any position.
 
-    def everywhere(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
+    def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
         D, u = self.W_O.shape[1], precision.u
         result, writers, reach = past, np.zeros(D), np.zeros(D)
-        for h, found in self.finds_everywhere(past, precision, stored):
+        for h, found in self.finds_at_any_position(past, precision, stored):
             value = past.linear(self.W_V[h], precision, stored)
             share = float((softmax_share(found.beside, precision) + matched(found.beside, u))[0])
             out = value.linear(self.W_O[h], precision, stored)
@@ -145,9 +145,9 @@ class RotaryHeads:
         joined = np.where((writers > 0) & (past.size > 0), ROUNDED * u * (past.size + reach), 0.0)
         return result.worse(summed + joined + 4 * writers * precision.least)
 
-    def finds_everywhere(
+    def finds_at_any_position(
         self, past: PositionForms, precision: Format, stored: bool
-    ) -> Iterator[tuple[int, Found]]:
+    ) -> Iterator[tuple[int, QueryTargets]]:
         t_min, t_max = np.array([1]), np.array([FOREVER])
         for h in self.writing:
             asks = past.linear(self.W_Q[h], precision, stored)
@@ -174,13 +174,13 @@ def softmax_share(beside: np.ndarray, precision: Format) -> np.ndarray:
 
 
 def _recalled(
-    found: Found, value: PositionForms, X: AffineForms, shape: tuple[int, int], precision: Format
+    targets: QueryTargets, value: PositionForms, X: AffineForms, shape: tuple[int, int], precision: Format
 ) -> AffineForms:
     """The value at the place that was found, up to what it loses itself, and a share of any value."""
-    cases, share = X.cases, softmax_share(found.beside, precision)
-    own = matched(found.beside, precision.u)[:, None]
-    const, coef, E = value.at(found.z, cases, shape)
-    sink = found.what == SINK
+    cases, share = X.cases, softmax_share(targets.beside, precision)
+    own = matched(targets.beside, precision.u)[:, None]
+    const, coef, E = value.at(targets.z, cases, shape)
+    sink = targets.what == SINK
     if sink.any():
         const0, coef0, E0 = value.at_start(len(cases), coef.shape[2])
         const = np.where(sink[:, None], const0, const)
@@ -188,7 +188,7 @@ def _recalled(
         E = np.where(sink[:, None], E0, E)
     most = value.size[None, :]
     E = E + own * AffineForms(cases, const, coef, E).size + share[:, None] * most
-    unknown = (found.what == UNKNOWN)[:, None]
+    unknown = (targets.what == UNKNOWN)[:, None]
     const, coef = np.where(unknown, 0.0, const), np.where(unknown[:, :, None], 0.0, coef)
     E = np.where(unknown, (1 + own + share[:, None]) * most, E)
     first = (cases.t_max == 0)[:, None]  # position 0 sees nothing

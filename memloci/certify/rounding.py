@@ -50,14 +50,14 @@ class Format:
     least: float = 0.0
     most: float = math.inf
 
-    def holds(self, *sizes: Numbers) -> bool:
+    def represents(self, *sizes: Numbers) -> bool:
         """No number of these sizes overflows; twice the room, for what rounding adds."""
         return all(bool((2.0 * np.asarray(size) < self.most).all()) for size in sizes)
 
     def expect(self, *sizes: Numbers) -> None:
         """Numbers of these sizes are computed; see `Watched`."""
 
-    def lose(self) -> None:
+    def mark_broken(self) -> None:
         """Nothing is known of what is computed from here on; see `Watched`."""
 
     def has_number_in(self, piece: Interval) -> bool:
@@ -78,10 +78,10 @@ class Watched(Format):
     broken: list[bool] = field(default_factory=list, compare=False)
 
     def expect(self, *sizes: Numbers) -> None:
-        if math.isfinite(self.most) and not self.holds(*sizes):
+        if math.isfinite(self.most) and not self.represents(*sizes):
             self.broken.append(True)
 
-    def lose(self) -> None:
+    def mark_broken(self) -> None:
         self.broken.append(True)
 
 

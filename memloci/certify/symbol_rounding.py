@@ -24,7 +24,7 @@ from memloci.certify.slacks import OWN, ROUNDED, own_product
 CHUNK = 512  # combinations at once
 
 
-def held(W: np.ndarray, u: float) -> np.ndarray:
+def representable(W: np.ndarray, u: float) -> np.ndarray:
     """Whether each number is one of the precision."""
     return np.abs(W) * u <= grid(W)
 
@@ -70,7 +70,7 @@ def _boxes(r: Readout, middle: np.ndarray, radius: np.ndarray, precision: Format
         absolute = np.abs(r.A).T
         wrong = np.where(awake, lost, 0.0) @ absolute + rounded
         off = spread @ absolute + rounded + own_product(len(r.c)) * (value @ absolute)
-        precision_holds = precision.holds(value + spread, value @ absolute + off)
+        precision_holds = precision.represents(value + spread, value @ absolute + off)
         added, writes = value @ r.A.T, (value + spread) @ absolute > 0
         both = writes & ((middle != 0) | (radius > 0))
         middle, radius = middle + added, radius + off
@@ -81,7 +81,7 @@ def _boxes(r: Readout, middle: np.ndarray, radius: np.ndarray, precision: Format
             return np.full((len(middle), len(r.b_U)), np.inf)
     lost, _ = _product(r.W_U, middle, radius, on, precision, stored, r.b_U)
     total = (np.abs(middle) + radius) @ np.abs(r.W_U).T + np.abs(r.b_U) + lost
-    return np.where(precision.holds(total), wrong @ np.abs(r.W_U).T + lost, np.inf)
+    return np.where(precision.represents(total), wrong @ np.abs(r.W_U).T + lost, np.inf)
 
 
 def _product(
@@ -108,7 +108,11 @@ def _product(
     for j in np.flatnonzero((W != 0).any(axis=0) & used.any(axis=0)).tolist():
         at = np.minimum(at, np.where(W[:, j] == 0, np.inf, own[:, j] * on[:, j, None]))
     disturbance = radius @ absolute.T
-    near = (4 * sizes * u < at) & (disturbance < 0.45 * u * at) & (held(W, u).all(axis=1) & held(b, u))
+    near = (
+        (4 * sizes * u < at)
+        & (disturbance < 0.45 * u * at)
+        & (representable(W, u).all(axis=1) & representable(b, u))
+    )
     near &= gamma(additions + 1, u) < 0.01
     lost = np.where(near, np.minimum(plain, 1.1 * disturbance), plain)
     below = np.where((W != 0).any(axis=1), underflow(W, size.max(axis=0), precision), 0.0)

@@ -11,7 +11,7 @@ import numpy as np
 from memloci.certify.affine_forms import EXACT
 from memloci.certify.analysis import CaseAnalysis
 from memloci.certify.certificate import Level, Term
-from memloci.certify.neglected import NEGLECTED, left_out_everywhere
+from memloci.certify.neglected import NEGLECTED, neglected_at_any_position
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.readout import Readout, Variables, bound_output, by_slots, slots_of
 from memloci.certify.rounding import Format
@@ -66,7 +66,7 @@ class UniformProof:
         """What the path leaves out of any output."""
         if not self.analysis.neglects:
             return 0.0
-        error = left_out_everywhere(self.analysis, EXACT)
+        error = neglected_at_any_position(self.analysis, EXACT)
         found = self.readout.rounding(self.exact_stream.size, error, EXACT, False)
         return float(found.max(initial=0.0)) * self.slack
 
@@ -79,7 +79,7 @@ class UniformProof:
         # What E of the precision has beyond the exact one, and what the difference itself was rounded by.
         error = np.maximum(bounds.stream.E - exact.E, 0.0) + (self.slack - 1) * bounds.stream.E
         if self.analysis.neglects:
-            error = error + left_out_everywhere(self.analysis, precision)
+            error = error + neglected_at_any_position(self.analysis, precision)
         rounded = np.full(len(self.errors), math.inf)
         if np.isfinite(error).all():
             rounded = self.readout.rounding(exact.size, error, precision, stored)

@@ -55,7 +55,7 @@ class ScaledKernels(SumKernels):
     def _normaliser(self, u: float) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(self.H), np.zeros(self.H, dtype=bool)
 
-    def _moved(self, stored: bool, u: float) -> np.ndarray:
+    def _slope_rounding(self, stored: bool, u: float) -> np.ndarray:
         return np.zeros(self.H)  # without a normaliser, storing p only adds to a
 
 
@@ -70,7 +70,7 @@ class Queries:
 
 @dataclass
 class UnnormalisedHeads:
-    """A layer of such heads. `known` keeps the kernels that were proved: precisions share them."""
+    """A layer of such heads. `mixture_cache` keeps the kernels that were proved: precisions share them."""
 
     kernels: SumKernels
     W_V: np.ndarray  # (H, d_v, D)
@@ -78,7 +78,7 @@ class UnnormalisedHeads:
     W_Q: np.ndarray  # (H, d_k, D); tmx is a query with the key 1
     W_K: np.ndarray | None
     window: int | None = None
-    known: dict[bytes, PositionForms] = field(default_factory=dict)
+    mixture_cache: dict[bytes, PositionForms] = field(default_factory=dict)
 
     @classmethod
     def of(cls, heads: Head, paths: Mapping[str, int]) -> "UnnormalisedHeads":
@@ -105,7 +105,7 @@ class UnnormalisedHeads:
         queries = self._queries(X, past, precision, stored)
         return add(X, self._recalled(queries, past, X, shape, precision, stored), precision)
 
-    def everywhere(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
+    def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
         """Nothing is known of what these heads write where the query is not."""
         unknown = np.zeros(len(past.E))
         unknown[self.written] = np.inf
@@ -185,7 +185,7 @@ class UnnormalisedHeads:
 
     def _kernel(self, key: bytes, q: list[arb], past: PositionForms) -> PositionForms:
         """K_q applied to the past, exactly: taps as places, the rest as error."""
-        if key not in self.known:
+        if key not in self.mixture_cache:
             scales = self._scales(q)
             rows: list[dict[Atom, float]] = [{} for _ in range(self.W_O.shape[1])]
             E = np.zeros(len(rows))
@@ -208,8 +208,8 @@ class UnnormalisedHeads:
             )
             sizes = np.array([past.inputs.size(atom) for atom in atoms])
             E += own_product(7) * np.abs(coef) @ sizes  # sums of taps
-            self.known[key] = PositionForms(past.inputs, atoms, coef, E, E)
-        return self.known[key]
+            self.mixture_cache[key] = PositionForms(past.inputs, atoms, coef, E, E)
+        return self.mixture_cache[key]
 
     def _gains(self, j: int, past: PositionForms, scales: list[arb]) -> dict[Atom, list[arb]]:
         """Per place of the past, the coefficients g_h with which it reaches coordinate j."""

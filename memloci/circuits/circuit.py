@@ -106,7 +106,7 @@ class Circuit:
     why: str  # one sentence for the reader of a plan
     channels: tuple[str, ...]  # the slots that the embedding fills, in order
     layers: tuple[Layer, ...]
-    holds: dict[str, str]  # variable of the task -> slot that holds it when f is computed
+    variable_slots: dict[str, str]  # variable of the task -> slot that holds it when f is computed
     readout: RidgeSum  # f, for all outputs
     precision: str
     # slot -> (channel, number taken off): slots that the embedding fills beside the channels
@@ -120,7 +120,7 @@ class Circuit:
             used += [slot for head in layer.heads for slot in head.slots]
             if layer.neurons is not None:
                 used += [*layer.neurons.inputs, *layer.neurons.outputs]
-        used += [self.holds[name] for name in self.readout.variables]
+        used += [self.variable_slots[name] for name in self.readout.variables]
         first = [*self.channels, *([ONE] if ONE in used else [])]
         return tuple(dict.fromkeys([*first, *used, *map(output_slot, self.outputs_with_neurons)]))
 
@@ -171,7 +171,7 @@ class Circuit:
     def to_dict(self) -> dict[str, Any]:
         """What every slot, head and neuron is for, as JSON; the coordinates are those of the weights."""
         at = {slot: j for j, slot in enumerate(self.slots)}
-        variables = {slot: name for name, slot in self.holds.items() if slot in at}
+        variables = {slot: name for name, slot in self.variable_slots.items() if slot in at}
         return {
             "format": FORMAT,
             "route": self.route,
@@ -190,7 +190,7 @@ class Circuit:
             ],
             "readout": {
                 "variables": list(self.readout.variables),
-                "slots": [self.holds[name] for name in self.readout.variables],
+                "slots": [self.variable_slots[name] for name in self.readout.variables],
             },
         }
 

@@ -68,7 +68,7 @@ def _readout(circuit: Circuit, at: At) -> dict[str, np.ndarray]:
     ridge = circuit.readout
     W_U = np.zeros((len(ridge.b), len(at)))
     for i, name in enumerate(ridge.variables):
-        W_U[:, at[circuit.holds[name]]] += ridge.W[:, i]
+        W_U[:, at[circuit.variable_slots[name]]] += ridge.W[:, i]
     for o in circuit.outputs_with_neurons:
         W_U[o, at[output_slot(o)]] = 1
     return {"W_U": W_U, "b_U": np.asarray(ridge.b)}
@@ -87,7 +87,7 @@ def _neurons(circuit: Circuit, l: int, width: int, at: At) -> dict[str, np.ndarr
     if l == len(circuit.layers) - 1 and circuit.readout.width:
         ridge, end = circuit.readout, m + circuit.readout.width
         for i, name in enumerate(ridge.variables):
-            B[m:end, at[circuit.holds[name]]] += ridge.B[:, i]
+            B[m:end, at[circuit.variable_slots[name]]] += ridge.B[:, i]
         c[m:end] = ridge.c
         for o in circuit.outputs_with_neurons:
             A[at[output_slot(o)], m:end] = ridge.A[o]

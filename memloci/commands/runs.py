@@ -57,7 +57,7 @@ def runs(
     if track is not None:
         from memloci.train.options import tracker
 
-        histories = {row["key"][:12]: row["history"] for row in found.whole() if row["history"]}
+        histories = {row["key"][:12]: row["history"] for row in found.complete() if row["history"]}
         tracker(track, store.parent)(histories)
     lines = found.compare(*by, measure=measure) if by else None
     if as_json:

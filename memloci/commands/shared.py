@@ -71,7 +71,7 @@ def progress_lines(first: float | None = None) -> Iterator[Callable[[str, float]
     """A line on standard error that says which step takes so long, after `first` seconds, twice that, four times that."""
     doing, ended = ["starting"], threading.Event()
 
-    def tell() -> None:
+    def report() -> None:
         wait = passed = LONG if first is None else first
         while not ended.wait(wait):
             print(
@@ -81,7 +81,7 @@ def progress_lines(first: float | None = None) -> Iterator[Callable[[str, float]
             )
             wait, passed = passed, 2 * passed
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=report, daemon=True)
     thread.start()
     try:
         yield lambda text, done: doing.__setitem__(0, text)

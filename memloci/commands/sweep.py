@@ -47,7 +47,7 @@ def sweep(
     from memloci.sweeps.grid import read_sweep
     from memloci.views.terminal import runs as views
 
-    asked = read_sweep(file, ask=lambda count: None if yes or dry_run else _ask_about(count))
+    asked = read_sweep(file, confirm=lambda count: None if yes or dry_run else _confirm_size(count))
     if dry_run:
         found = start.forecast(asked, store, workers)
         if as_json:
@@ -80,7 +80,7 @@ def sweep(
         raise typer.Exit(FAILED)
 
 
-def _ask_about(count: int) -> None:
+def _confirm_size(count: int) -> None:
     if count <= MANY_RUNS:
         return
     if not sys.stdin.isatty():

@@ -47,7 +47,7 @@ def train(
     start: Annotated[
         str, typer.Option("--start", help="random, compiled (weights and architecture), exponents.")
     ] = "random",
-    others: Annotated[
+    settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting, as training.clip=0.5 or architecture.norm=pre."),
     ] = None,
@@ -81,7 +81,7 @@ def train(
         architecture |= {"attention": attention, "encoding": encoding}
         training: dict[str, Any] = {"steps": steps, "batch": batch, "rate": rate, "start": start}
         training |= {} if tolerance is None else {"tolerance": tolerance}
-        runs = options.runs(task, architecture, training, others or [], range(seed, seed + seeds))
+        runs = options.runs(task, architecture, training, settings or [], range(seed, seed + seeds))
     write_curves = options.tracker(track, out)
     try:
         with progress_bar() as progress:

@@ -11,6 +11,6 @@ class BadInput(ValueError):
     def __init__(self, message: str):
         super().__init__(" ".join(message.split()))
 
-    def within(self, place: str) -> "BadInput":
+    def within(self, location: str) -> "BadInput":
         """The same refusal, seen from further out: a key, then a file."""
-        return BadInput(f"{place}: {self}")
+        return BadInput(f"{location}: {self}")

@@ -208,7 +208,7 @@ def _replace(directory: Path, descriptor: int, files: dict[str, bytes], remove: 
             _write_through(aside[name], data)
         for name, copy in kept.items():
             if os.path.lexists(directory / name):
-                _keep(directory / name, copy)
+                _link_or_copy(directory / name, copy)
         _write_through(note, json.dumps({"files": list(files), "remove": remove}).encode())
         _flush_names(descriptor)
         for name in files:
@@ -261,7 +261,7 @@ def _complete(directory: Path, note: str) -> None:
     token = note[1:9]
     try:
         asked = parse_json(read_bytes(directory / note, MAX_NOTE))
-        files, remove = ([_own_name(name) for name in asked[key]] for key in ("files", "remove"))
+        files, remove = ([_checked_name(name) for name in asked[key]] for key in ("files", "remove"))
     except (BadInput, KeyError, TypeError):  # the power failed before the note was whole: nothing was moved
         files, remove = [], []
     for name in files:
@@ -272,14 +272,14 @@ def _complete(directory: Path, note: str) -> None:
     (directory / note).unlink(missing_ok=True)
 
 
-def _own_name(name: Any) -> str:
+def _checked_name(name: Any) -> str:
     """Of a file in the directory itself: a note from a stranger must not reach out of it."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
         raise TypeError(name)
     return name
 
 
-def _keep(path: Path, copy: Path) -> None:
+def _link_or_copy(path: Path, copy: Path) -> None:
     """A second name for a file, or a copy where the file system has no second names."""
     try:
         os.link(path, copy, follow_symlinks=False)

@@ -78,7 +78,7 @@ def single(x: Interval) -> bool:
     return one(x.lo) and one(x.hi)
 
 
-def known(condition: Any) -> bool:
+def is_decided(condition: Any) -> bool:
     """Whether this is one truth value, not an array of them."""
     return isinstance(condition, bool) or getattr(condition, "ndim", 1) == 0
 
@@ -120,7 +120,7 @@ def up(x: Values) -> Values:
 
 
 def _pick(condition: Any, x: Values, y: Values) -> Values:
-    if known(condition):
+    if is_decided(condition):
         return x if condition else y
     import numpy as np
 
@@ -129,7 +129,7 @@ def _pick(condition: Any, x: Values, y: Values) -> Values:
 
 def choose(condition: Any, x: Interval, y: Interval) -> Interval:
     """x where the condition holds, else y."""
-    if known(condition):
+    if is_decided(condition):
         return x if condition else y
     return Interval(_pick(condition, x.lo, y.lo), _pick(condition, x.hi, y.hi))
 
@@ -238,7 +238,7 @@ def cos(x: Interval) -> Interval:
     if single(x) and x.is_point:
         return Interval(*cos_at(x.lo))
     large = (x.magnitude > LARGEST_ANGLE) | (x.hi - x.lo >= 6.0)
-    if known(large) and large:
+    if is_decided(large) and large:
         return UNIT
     left, right = _pick(large, 0.0, x.lo), _pick(large, 0.0, x.hi)
     (a, b), (c, d) = cos_at(left), cos_at(right)
@@ -273,7 +273,7 @@ def power(x: Interval, y: Interval) -> Interval:
     y log x is monotone in x and in y, so its extremes lie at corners, where log 0 is minus infinity: a base that may be
     arbitrarily small has a power that may be arbitrarily large where y may be negative.
     """
-    if is_whole(y) and abs(y.lo) <= 1024:
+    if is_integer_point(y) and abs(y.lo) <= 1024:
         return integer_power(x, int(y.lo))
     if single(x) and single(y) and all(map(math.isfinite, (*x, *y))):
         corners = [by_arb("__pow__", a, b) if a > 0 else _power_of_zero(b) for a in x for b in y]
@@ -294,7 +294,7 @@ def _log_of_base(x: Interval) -> Interval:
     return Interval(_pick(x.lo > 0, found.lo, -INF), _pick(x.hi > 0, found.hi, -INF))
 
 
-def is_whole(x: Interval) -> bool:
+def is_integer_point(x: Interval) -> bool:
     """The interval is one whole number, the same in every box."""
     return single(x) and bool(x.is_point) and float(x.lo).is_integer()
 
@@ -370,22 +370,22 @@ def floordiv(x: Interval, y: Interval) -> Interval:
         if not all(map(math.isfinite, (*x, *y))):
             return floor(div(x, y))
         turns = [math.floor(Fraction(a) / Fraction(b)) for a in x for b in y]
-        return hull(*map(_whole, turns))
+        return hull(*map(_is_integer, turns))
     import numpy as np
 
-    whole = _whole_points(x) & _whole_points(y)
+    whole = _integer_points(x) & _integer_points(y)
     turns = np.floor_divide(x.lo, np.where(np.equal(y.lo, 0), 1.0, y.lo))
     return choose(whole, Interval(turns, turns), floor(div(x, y)))
 
 
-def _whole(n: int) -> Interval:
+def _is_integer(n: int) -> Interval:
     try:
         return point(float(n)) if float(n) == n else _outward(float(n), float(n))
     except OverflowError:
         return _outward(INF, INF) if n > 0 else _outward(-INF, -INF)
 
 
-def _whole_points(x: Interval) -> Any:
+def _integer_points(x: Interval) -> Any:
     """Integers that float64 divides without a doubt."""
     import numpy as np
 
@@ -400,7 +400,7 @@ def mod(x: Interval, y: Interval) -> Interval:
         return point(rest) if rest == exact else _outward(rest, rest)
     turns, bound = floordiv(x, y), Interval(_min(y.lo, 0.0), _max(y.hi, 0.0))
     one_turn = _both(turns.lo == turns.hi, abs(turns.lo) < INF)
-    if known(one_turn) and not one_turn:
+    if is_decided(one_turn) and not one_turn:
         return bound
     raw = sub(x, mul(y, turns))
     return choose(one_turn, Interval(_max(raw.lo, bound.lo), _min(raw.hi, bound.hi)), bound)

@@ -64,8 +64,8 @@ def literal(x: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def decimals(x: float, places: int = 0, *, sign: bool = False) -> str:
-    return f"{x:{'+' if sign else ''},.{places}f}"
+def decimals(x: float, digits: int = 0, *, sign: bool = False) -> str:
+    return f"{x:{'+' if sign else ''},.{digits}f}"
 
 
 def coordinate(x: float) -> str:

@@ -70,17 +70,17 @@ class Observed(_Sided):
     """A number seen on inputs; the worst case may be worse."""
 
 
-def _last_digit(exact: Decimal, places: int, kind: str) -> int:
+def _last_digit(exact: Decimal, digits: int, kind: str) -> int:
     """The power of ten of the last digit that a format shows."""
     match kind:
         case "f":
-            return -places
+            return -digits
         case "%":
-            return -places - 2
+            return -digits - 2
         case "e":
-            return exact.adjusted() - places
+            return exact.adjusted() - digits
         case _:
-            return exact.adjusted() - max(places, 1) + 1
+            return exact.adjusted() - max(digits, 1) + 1
 
 
 def rounded(x: float, digits: int, rounding: str) -> Decimal:

@@ -30,7 +30,7 @@ class Spec(BaseModel):
 
 def one_line(error: ValidationError, spec: type[BaseModel]) -> str:
     """pydantic's list of problems as one line."""
-    return joined([_tell(problem, spec) for problem in error.errors(include_url=False)])
+    return joined([_sentence(problem, spec) for problem in error.errors(include_url=False)])
 
 
 def joined(problems: list[str]) -> str:
@@ -44,12 +44,12 @@ def missing(key: str) -> str:
     return f"{key} is missing"
 
 
-def unknown(key: object, known: Iterable[str]) -> str:
-    return f"unknown key {shorten(key)}; the keys are {', '.join(known)}"
+def unknown(key: object, keys: Iterable[str]) -> str:
+    return f"unknown key {shorten(key)}; the keys are {', '.join(keys)}"
 
 
-def _tell(problem: Any, spec: type[BaseModel]) -> str:
-    place = _place(problem["loc"])
+def _sentence(problem: Any, spec: type[BaseModel]) -> str:
+    place = _location(problem["loc"])
     prefix = f"{place}: " if place else ""
     found = shorten(problem["input"])
     match problem["type"]:
@@ -63,7 +63,7 @@ def _tell(problem: Any, spec: type[BaseModel]) -> str:
             return f"{prefix}{_lower_first(problem['msg'])}, found {found}"
 
 
-def _place(loc: tuple[int | str, ...]) -> str:
+def _location(loc: tuple[int | str, ...]) -> str:
     """('channels', 0, 'range') -> 'channels[0].range'."""
     text = ""
     for part in loc:

@@ -91,7 +91,7 @@ def adaptive_lags(series: Series, alpha: float) -> Pointers | None:
     """The best tables over any channel of symbols, or None."""
     best: Pointers | None = None
     for c in series.pointer_channels():
-        if c == series.own:
+        if c == series.self_channel:
             continue  # the present symbol is what is to be predicted
         for found in (_one_level(series, c, alpha), _two_levels(series, c)):
             if found is None:
@@ -136,13 +136,13 @@ def _one_level(series: Series, c: int, alpha: float) -> Pointers | None:
     return _tables(series, c, found)
 
 
-def _tables(series: Series, c: int, found: list[dict]) -> Pointers | None:
+def _tables(series: Series, c: int, fixed_by_symbol: list[dict]) -> Pointers | None:
     """What every symbol has is fixed; the rest are tables, told apart by their coefficients."""
-    seen = [mine for mine in found if mine]
-    if len(seen) < 2:
+    present = [mine for mine in fixed_by_symbol if mine]
+    if len(present) < 2:
         return None
-    common = set.intersection(*(set(mine) for mine in seen))
-    rest = [{p: v for p, v in mine.items() if p not in common} for mine in found]
+    common = set.intersection(*(set(mine) for mine in present))
+    rest = [{p: v for p, v in mine.items() if p not in common} for mine in fixed_by_symbol]
     count = max(map(len, rest))
     if not 1 <= count <= MOST_TABLES:
         return None
@@ -156,7 +156,7 @@ def _tables(series: Series, c: int, found: list[dict]) -> Pointers | None:
     tables = []
     for k in range(count):
         lags, p = [], 0.0
-        for mine, everything in zip(rest, found, strict=True):
+        for mine, everything in zip(rest, tables, strict=True):
             own = {place: v for place, v in mine.items() if place[0] == payload}
             if len(own) == count:
                 place, (_, value) = sorted(own.items(), key=lambda i: -i[1][0])[k]

@@ -32,7 +32,7 @@ class Recording:
     y: tuple[np.ndarray, ...]  # each (length,)
     names: tuple[str, ...]
     target: str  # a name, or `next`
-    own: int | None = None  # the channel that is its own target, whose present is therefore unknown
+    self_channel: int | None = None  # the channel that is its own target, whose present is therefore unknown
     alphabets: tuple[tuple[str, ...] | None, ...] = ()  # of columns that hold words
     notes: tuple[str, ...] = ()
 
@@ -82,7 +82,7 @@ def _with_target(columns: Columns, y: Any, target: str | None, own_past: bool) -
     if target is None:
         target = "y" if "y" in columns.names and len(columns.names) > 1 else NEXT
     kept, notes = _usable(columns, target)
-    columns = columns.only(kept)
+    columns = columns.select(kept)
     if target != NEXT and target not in columns.names:
         raise BadInput(f"no column is called {shorten(target)}; the columns are {', '.join(columns.names)}")
     own = 0 if target == NEXT else columns.names.index(target)
@@ -97,7 +97,7 @@ def _with_target(columns: Columns, y: Any, target: str | None, own_past: bool) -
         found = Recording(columns.x, series, columns.names, name, own, columns.alphabets)
     else:
         rest = [k for k in range(len(columns.names)) if k != own]
-        inputs = columns.only(rest)
+        inputs = columns.select(rest)
         found = Recording(inputs.x, series, inputs.names, target, None, inputs.alphabets)
     return _named(replace(found, notes=(*columns.notes, *notes)))
 
@@ -118,38 +118,38 @@ def _usable(columns: Columns, target: str) -> tuple[list[int], tuple[str, ...]]:
     return kept, tuple(notes)
 
 
-def _useless(seen: np.ndarray, values: np.ndarray) -> str | None:
-    if 2 * len(seen) < len(values):
+def _useless(present_values: np.ndarray, values: np.ndarray) -> str | None:
+    if 2 * len(present_values) < len(values):
         return "more than half of its values are missing"
-    if len(seen) and seen.min() == seen.max():
+    if len(present_values) and present_values.min() == present_values.max():
         return "it is constant"
-    steps = np.diff(seen)
-    if len(seen) > 8 and (steps > 0).all() and np.ptp(steps) <= 0.1 * steps.mean():
+    steps = np.diff(present_values)
+    if len(present_values) > 8 and (steps > 0).all() and np.ptp(steps) <= 0.1 * steps.mean():
         return "it counts the steps"
     return None
 
 
-def _named(found: Recording) -> Recording:
+def _named(recording: Recording) -> Recording:
     """Names that a task file can hold: letters, no digit at the end, no word of the language."""
     taken: list[str] = []
-    for k, name in enumerate(found.names):
+    for k, name in enumerate(recording.names):
         short = re.sub(r"\W", "_", name, flags=re.ASCII)[:30] or "x"
         if short[-1].isdigit() or not re.match(r"[A-Za-z_]", short):
             short = f"{re.sub(r'^[0-9]', '_', short)}{'_' if short[-1].isdigit() else ''}"
         while short in functions() or short in CONSTANTS or short in taken:
             short = f"{short}_{'abcdefghijklmnopqrstuvwxyz'[k % 26]}"
         taken.append(short)
-    return replace(found, names=tuple(taken))
+    return replace(recording, names=tuple(taken))
 
 
-def _checked(found: Recording) -> Recording:
-    if not 1 <= found.d <= MOST_CHANNELS:
-        raise BadInput(f"1 to {MOST_CHANNELS} channels are expected, found {found.d}")
-    if found.steps < LEAST_STEPS:
-        raise BadInput(f"{found.steps} steps are too few to detect a memory; at least {LEAST_STEPS}")
-    ys = np.concatenate(found.y)
+def _checked(recording: Recording) -> Recording:
+    if not 1 <= recording.d <= MOST_CHANNELS:
+        raise BadInput(f"1 to {MOST_CHANNELS} channels are expected, found {recording.d}")
+    if recording.steps < LEAST_STEPS:
+        raise BadInput(f"{recording.steps} steps are too few to detect a memory; at least {LEAST_STEPS}")
+    ys = np.concatenate(recording.y)
     seen = ys[np.isfinite(ys)]
-    if len(seen) < min(LEAST_STEPS, len(found.y)) or not len(seen):
+    if len(seen) < min(LEAST_STEPS, len(recording.y)) or not len(seen):
         raise BadInput(
             f"the target has {len(seen)} values that are numbers; at least {LEAST_STEPS} are needed"
         )
@@ -157,9 +157,9 @@ def _checked(found: Recording) -> Recording:
         raise BadInput("the target is constant, so nothing is remembered; choose another with --target")
     if max(abs(seen.min()), abs(seen.max())) > 1e150:
         raise BadInput("the target has values beyond 1e150; divide it by a constant")
-    notes = list(found.notes)
-    for k, name in enumerate(found.names):
-        values = np.concatenate([x[:, k] for x in found.x])
+    notes = list(recording.notes)
+    for k, name in enumerate(recording.names):
+        values = np.concatenate([x[:, k] for x in recording.x])
         missing = len(values) - int(np.isfinite(values).sum())
         if missing == len(values):
             raise BadInput(f"column {name} has no value that is a number")
@@ -168,10 +168,10 @@ def _checked(found: Recording) -> Recording:
                 f"Column {name} misses {missing:,} of {len(values):,} values; the mean stands for them."
             )
     if missing := len(ys) - len(seen):
-        one_each = all(np.isfinite(y).sum() <= 1 for y in found.y) and len(found.y) > 1
+        one_each = all(np.isfinite(y).sum() <= 1 for y in recording.y) and len(recording.y) > 1
         notes.append(
             "Each sequence has one target, at its last step."
             if one_each
             else f"The target misses {missing:,} of {len(ys):,} values; these steps are not used."
         )
-    return replace(found, notes=tuple(notes))
+    return replace(recording, notes=tuple(notes))

@@ -32,11 +32,11 @@ class Columns:
     alphabets: tuple[tuple[str, ...] | None, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def only(self, kept: Sequence[int]) -> "Columns":
-        kept = list(kept)
-        alphabets = tuple(self.alphabets[k] for k in kept)
-        names = tuple(self.names[k] for k in kept)
-        return Columns(tuple(x[:, kept] for x in self.x), names, self.y, alphabets, self.notes)
+    def select(self, indices: Sequence[int]) -> "Columns":
+        indices = list(indices)
+        alphabets = tuple(self.alphabets[k] for k in indices)
+        names = tuple(self.names[k] for k in indices)
+        return Columns(tuple(x[:, indices] for x in self.x), names, self.y, alphabets, self.notes)
 
     @staticmethod
     def of_array(x: np.ndarray, y: tuple[np.ndarray, ...] | None = None) -> "Columns":

@@ -24,9 +24,9 @@ from memloci.detect.data import Recording, recording
 from memloci.detect.detection import (
     Candidate,
     DetectedMemory,
+    DetectedPeriod,
     Detection,
     Explained,
-    FoundPeriod,
     Influence,
     Tail,
 )
@@ -102,13 +102,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def _of_numbers(
-    series: Series, found: Recording, fdr: float, seed: int, with_reference: bool, tell: Progress
+    series: Series, recording: Recording, fdr: float, seed: int, with_reference: bool, progress: Progress
 ) -> Detection:
-    best, tried, notes = explain(series, fdr, seed, tell)
+    best, tried, notes = explain(series, fdr, seed, progress)
     notes = [*series.notes, *notes]
-    tell("the periods", 0.8)
+    progress("the periods", 0.8)
     periods = find_periods(series, fdr)
-    tell("the reference predictor", 0.85)
+    progress("the reference predictor", 0.85)
     judged = reference(series, [c for _, c in best.columns], seed) if with_reference else None
     if with_reference and judged is None:
         notes.append("No reference: scikit-learn is not installed; type pip install 'memloci[detect]'.")
@@ -134,18 +134,18 @@ def _of_numbers(
         tail = Tail(best.kernel.tail, best.kernel.rate, best.kernel.interval)
         if best.kernel.interval is None:
             notes.append("No interval is given for the rate: the residual still depends on single lags.")
-    tell("the profiles", 0.95)
+    progress("the profiles", 0.95)
     return Detection(
         kind,
         best.memories() if best.columns else (),
         fdr,
         explained,
         tail,
-        tuple(FoundPeriod(p.period, p.share, p.p_value) for p in periods),
+        tuple(DetectedPeriod(p.period, p.share, p.p_value) for p in periods),
         tuple(notes),
         0.0,
-        found.steps,
-        found.target,
+        recording.steps,
+        recording.target,
         series.T,
         data if best.count else None,
         tuple(tried),
@@ -155,7 +155,7 @@ def _of_numbers(
 
 
 def explain(
-    series: Series, fdr: float, seed: int, tell: Progress
+    series: Series, fdr: float, seed: int, progress: Progress
 ) -> tuple[Explanation, list[Candidate], list[str]]:
     """The best explanation, what else was tried, and notes."""
     notes: list[str] = []
@@ -167,18 +167,18 @@ def explain(
         if option is not None:
             options.append(option)
 
-    tell("matches by key", 0.02)
+    progress("matches by key", 0.02)
     match = best_match(series, SHARES["match"] * fdr)
     consider("matched", Explanation(series, match=match) if match else None)
-    tell("lag tables", 0.05)
+    progress("lag tables", 0.05)
     pointers = adaptive_lags(series, SHARES["adaptive"] * fdr)
     consider("adaptive", pointers and Explanation(series, pointers.places, pointers.tables))
     if not any(option.r2 > SETTLED for option in options):
-        tell("kernels", 0.15)
+        progress("kernels", 0.15)
         kernel = best_kernel(series, SHARES["kernel"] * fdr)
         consider("essential", kernel and Explanation(series, kernel=kernel))
         if kernel is None or kernel.interval is None:
-            tell("fixed lags", 0.25)
+            progress("fixed lags", 0.25)
             lags = fixed_lags(series, SHARES["fixed"] * fdr)
             if lags.minor:
                 few = ", ".join(str(z) for _, z in sorted(lags.minor, key=lambda p: p[1])[:8])
@@ -190,7 +190,7 @@ def explain(
             )
             consider("fixed", fixed if lags.places else None)
     if not any(option.r2 > UNCLEAR for option in options):
-        tell("parities", 0.7)
+        progress("parities", 0.7)
         odd = parity(series, seed, SHARES["parity"] * fdr)
         if odd is not None:
             option = Explanation(series, odd.places, p_values=dict.fromkeys(odd.places, odd.p_value))
@@ -199,14 +199,14 @@ def explain(
     if not options:
         return Explanation(series), tried, notes
     best = max(options, key=lambda option: option.r2 - PRICE * option.count)
-    return _mixed(series, best, fdr, tell), tried, notes
+    return _mixed(series, best, fdr, progress), tried, notes
 
 
-def _mixed(series: Series, best: Explanation, fdr: float, tell: Progress) -> Explanation:
+def _mixed(series: Series, best: Explanation, fdr: float, progress: Progress) -> Explanation:
     """What the best class leaves, searched by the others."""
     if best.r2 > SETTLED or (best.kernel is not None and best.kernel.interval is not None):
         return best
-    tell("what is left", 0.6)
+    progress("what is left", 0.6)
     alpha = SHARES["adaptive"] * fdr
     residual = best.readout.residual()
     left = replace(series, y=residual / (residual.std() + 1e-12))
@@ -291,11 +291,11 @@ def influences(series: Series, target: np.ndarray) -> tuple[Influence, ...]:
 # -- words ------------------------------------------------------------------------------------------------
 
 
-def _of_words(series: Series, found: Recording, fdr: float) -> Detection:
+def _of_words(series: Series, recording: Recording, fdr: float) -> Detection:
     """Bits in place of variances; a list of lags, or dense."""
     lags = symbol_lags(series, fdr)
-    saved = lags.entropy - lags.left
-    name = series.names[series.own or 0]
+    saved = lags.entropy - lags.remaining_bits
+    name = series.names[series.self_channel or 0]
     memories = tuple(
         DetectedMemory((name,), bits / max(lags.entropy, 1e-9), p, lag=z)
         for z, bits, p in zip(lags.lags, lags.saved, lags.p_values, strict=True)
@@ -303,7 +303,7 @@ def _of_words(series: Series, found: Recording, fdr: float) -> Detection:
     kind = "outside" if lags.dense else "fixed" if memories else "none"
     notes = [
         *series.notes,
-        f"Bits per symbol on held-out text: {decimals(lags.entropy, 2)} without a past, {decimals(lags.left, 2)} with lags "
+        f"Bits per symbol on held-out text: {decimals(lags.entropy, 2)} without a past, {decimals(lags.remaining_bits, 2)} with lags "
         f"{', '.join(map(str, lags.lags)) or 'none'}.",
     ]
     if lags.dense:
@@ -323,8 +323,8 @@ def _of_words(series: Series, found: Recording, fdr: float) -> Detection:
         (),
         tuple(notes),
         0.0,
-        found.steps,
-        found.target,
+        recording.steps,
+        recording.target,
         series.T,
         None,
         (Candidate("fixed", len(memories), saved / max(lags.entropy, 1e-9)),),

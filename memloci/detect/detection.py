@@ -84,7 +84,7 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class FoundPeriod:
+class DetectedPeriod:
     period: int
     share: float
     p_value: float
@@ -121,7 +121,7 @@ class Detection:
     fdr: float
     explained: Explained
     tail: Tail
-    periods: tuple[FoundPeriod, ...]
+    periods: tuple[DetectedPeriod, ...]
     notes: tuple[str, ...]
     seconds: float
     steps: int

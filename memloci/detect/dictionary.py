@@ -86,7 +86,7 @@ class Readout:
         parts = [(self.F[a:b], self.y[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
         return np.stack([F.T @ F for F, _ in parts]), np.stack([F.T @ y for F, y in parts])
 
-    def predict(self, kept: np.ndarray, penalty: float) -> np.ndarray:
+    def predict(self, indices: np.ndarray, penalty: float) -> np.ndarray:
         """Out-of-fold predictions from some features."""
         G, b = self.grams
         out = np.zeros(len(self.rows))
@@ -94,12 +94,12 @@ class Readout:
         bounds = np.searchsorted(self.folds, np.arange(FOLDS + 1))
         for k in range(FOLDS):
             beta = np.zeros(len(right))
-            beta[kept] = _solve(total - G[k], right - b[k], kept, penalty * len(self.rows))
+            beta[indices] = _solve(total - G[k], right - b[k], indices, penalty * len(self.rows))
             part = slice(bounds[k], bounds[k + 1])
             out[part] = self.F[part] @ beta
         return out
 
-    def kept(self, level: int, without: int | None = None) -> np.ndarray:
+    def feature_indices(self, level: int, without: int | None = None) -> np.ndarray:
         wanted = [f.level <= level and (without is None or without not in f.reads) for f in self.features]
         return np.flatnonzero([True, *wanted])
 
@@ -108,8 +108,8 @@ class Readout:
         """The level and penalty with the least loss out of fold, and its predictions."""
         tried = []
         for level in range(LEVELS):
-            kept = self.kept(level)
-            if tried and len(kept) == len(self.kept(level - 1)):
+            kept = self.feature_indices(level)
+            if tried and len(kept) == len(self.feature_indices(level - 1)):
                 continue
             for penalty in PENALTIES:
                 out = self.predict(kept, penalty)
@@ -125,7 +125,7 @@ class Readout:
     def t_without(self, k: int) -> tuple[float, float]:
         """The t-value of column k, and the share of the variance that it adds."""
         level, penalty, full = self.best
-        less = self.predict(self.kept(level, k), penalty)
+        less = self.predict(self.feature_indices(level, k), penalty)
         before, after = (self.y - less) ** 2, (self.y - full) ** 2
         gain = float(np.mean(before - after)) / float(np.var(self.y))
         t = _block_t(self.blocks, (self.y - less) * (full - less))
@@ -140,7 +140,7 @@ class Readout:
         level, penalty, out = self.best
         if len(self.rows) == self.series.n:
             return self.series.y - out
-        kept = self.kept(level)
+        kept = self.feature_indices(level)
         G, b = self.grams
         beta = _solve(G.sum(0), b.sum(0), kept, penalty * len(self.rows))
         whole = np.empty(self.series.n)
@@ -152,16 +152,16 @@ class Readout:
         return self.series.y - whole
 
 
-def _solve(G: np.ndarray, b: np.ndarray, kept: np.ndarray, penalty: float) -> np.ndarray:
-    G = G[np.ix_(kept, kept)].copy()
+def _solve(G: np.ndarray, b: np.ndarray, indices: np.ndarray, penalty: float) -> np.ndarray:
+    G = G[np.ix_(indices, indices)].copy()
     scale = np.sqrt(np.maximum(np.diag(G), 1e-12))
     G /= np.outer(scale, scale)
     n = max(G.shape[0], 1)
     G[np.arange(1, n), np.arange(1, n)] += penalty / max(scale[0] ** 2, 1.0)
     try:
-        beta = np.linalg.solve(G, b[kept] / scale)
+        beta = np.linalg.solve(G, b[indices] / scale)
     except np.linalg.LinAlgError:
-        beta = np.linalg.lstsq(G, b[kept] / scale, rcond=None)[0]
+        beta = np.linalg.lstsq(G, b[indices] / scale, rcond=None)[0]
     return beta / scale
 
 
@@ -239,14 +239,14 @@ def dictionary(
     return found
 
 
-def _pair_features(add, i, j, own, sign, name, columns, base, zero, few) -> None:
+def _pair_features(add, i, j, values, sign, name, columns, base, zero, few) -> None:
     """Of two columns: signs, extremes, and one switched by the other."""
     add(sign[i] * sign[j], [i, j], f"sign({name[i]}) * sign({name[j]})", 2)
     if not few:
         return
-    add(own[i] * sign[j], [i, j], f"{name[i]} * sign({name[j]})", 2)
-    add(own[j] * sign[i], [i, j], f"{name[j]} * sign({name[i]})", 2)
-    a, b = (own[k] * columns[k].scale for k in (i, j))
+    add(values[i] * sign[j], [i, j], f"{name[i]} * sign({name[j]})", 2)
+    add(values[j] * sign[i], [i, j], f"{name[j]} * sign({name[i]})", 2)
+    a, b = (values[k] * columns[k].scale for k in (i, j))
     scale = max(columns[i].scale, columns[j].scale)
     add(np.maximum(a, b) / scale, [i, j], f"max({name[i]}, {name[j]})", 2)
     add(np.minimum(a, b) * b / scale**2, [i, j], f"min({name[i]}, {name[j]}) * {name[j]}", 2)
@@ -257,15 +257,15 @@ def _pair_features(add, i, j, own, sign, name, columns, base, zero, few) -> None
                 at = s - zero[k]
                 value = literal(to_digits(s * columns[k].scale + columns[k].centre, 6))
                 add(
-                    (np.abs(own[k] - at) < 1e-6) * own[o],
+                    (np.abs(values[k] - at) < 1e-6) * values[o],
                     [i, j],
                     f"where({name[k]} == {value}, {name[o]}, 0)",
                     2,
                 )
             continue
-        for q in np.quantile(base[k], [0.15, 0.3, 0.42, 0.58, 0.7, 0.85] if len(own) <= 5 else [0.3, 0.7]):
+        for q in np.quantile(base[k], [0.15, 0.3, 0.42, 0.58, 0.7, 0.85] if len(values) <= 5 else [0.3, 0.7]):
             at = literal(to_digits(q * columns[k].scale + columns[k].centre, 3))
-            add((own[k] + zero[k] > q) * own[o], [i, j], f"where({name[k]} > {at}, {name[o]}, 0)", 2)
+            add((values[k] + zero[k] > q) * values[o], [i, j], f"where({name[k]} > {at}, {name[o]}, 0)", 2)
 
 
 def _index_features(add, M, base, y, name) -> None:

@@ -278,7 +278,7 @@ def _spikes(series: Series, profile: Profile, theta: float, alpha: float) -> lis
     given = [*F.T[1:], *slopes] if not profile.curved else [f - f.mean(), *slopes]
     given = _independent(given)
     terms = select_lags(
-        series, r, [linear_transforms(series)[profile.channel]], alpha, given=given, most=1, least=1
+        series, r, [linear_transforms(series)[profile.channel]], alpha, fixed_columns=given, most=1, least=1
     )
     return [t.factors[0][1] for t in terms if t.factors[0][1] not in profile.spikes]
 

@@ -16,7 +16,7 @@ from memloci.detect.dictionary import Column, Readout, lag_column
 from memloci.detect.forward import (
     Basis,
     best_pairs,
-    keep_significant,
+    drop_insignificant,
     linear_transforms,
     product_of,
     select_lags,
@@ -51,10 +51,10 @@ class FixedLags:
 
 
 def fixed_lags(
-    series: Series, alpha: float, given: Sequence[Column] = (), thorough: bool = True
+    series: Series, alpha: float, fixed_columns: Sequence[Column] = (), thorough: bool = True
 ) -> FixedLags:
     """The lags of a target, beside other recalled columns that are given."""
-    taken = [c.values for c in given]
+    taken = [c.values for c in fixed_columns]
     places, p_values = _first_order(series, series.y, alpha, taken, thorough)
     capped = len(places) >= MOST_LAGS
     readout: Readout | None = None
@@ -74,36 +74,36 @@ def fixed_lags(
         if readout is not None and set(proposed) == set(places):
             break
         before = set(places)
-        places, readout = prune(series, proposed, alpha, given)
+        places, readout = prune(series, proposed, alpha, fixed_columns)
         if not places or (k and set(places) == before):
             break
     if readout is None or not places:
         return FixedLags((), (), (), (), None)
-    found = _described(places, readout, p_values, given, capped, series)
+    found = _described(places, readout, p_values, fixed_columns, capped, series)
     if not thorough or found.readout is None:
         return found
-    moved, readout = _moved(series, list(found.places), found.readout, given)
+    moved, readout = _shifted_to_neighbours(series, list(found.places), found.readout, fixed_columns)
     if tuple(moved) == found.places:
         return found
-    return replace(_described(moved, readout, p_values, given, capped, series), minor=found.minor)
+    return replace(_described(moved, readout, p_values, fixed_columns, capped, series), minor=found.minor)
 
 
-def columns_of(series: Series, places: Sequence[Place], given: Sequence[Column] = ()) -> list[Column]:
+def columns_of(series: Series, places: Sequence[Place], fixed_columns: Sequence[Column] = ()) -> list[Column]:
     """Present values are x0; a lag has the number of its memory, in order of lags after those given."""
     lags = sorted({z for _, z in places if z > 0})
     number = {0: 0} | {z: k + 1 for k, z in enumerate(lags)}
-    return [*given, *(lag_column(series, c, z, number[z]) for c, z in places)]
+    return [*fixed_columns, *(lag_column(series, c, z, number[z]) for c, z in places)]
 
 
-def _first_order(series, y, alpha, given, pairs: bool) -> tuple[list[Place], dict[Place, float]]:
+def _first_order(series, y, alpha, fixed_columns, pairs: bool) -> tuple[list[Place], dict[Place, float]]:
     """Lags alone, then in pairs, then again given both, until nothing is significant."""
     transforms = linear_transforms(series)
-    linear = select_lags(series, y, transforms, LINEAR_SHARE * alpha, given=given)
+    linear = select_lags(series, y, transforms, LINEAR_SHARE * alpha, fixed_columns=fixed_columns)
     terms = list(linear)
     columns = [product_of(series, t.factors) for t in terms]
     if pairs:
         basis = Basis(y)
-        for u in (*given, *columns):
+        for u in (*fixed_columns, *columns):
             basis.add(u)
         for _ in range(MOST_PAIRS):
             if 1 - basis.r.var() / y.var() > ENOUGH:
@@ -119,14 +119,14 @@ def _first_order(series, y, alpha, given, pairs: bool) -> tuple[list[Place], dic
                 terms.append(term)
                 columns.append(u)
         more = (
-            select_lags(series, y, transforms, alpha, given=[*given, *columns], most=4)
+            select_lags(series, y, transforms, alpha, fixed_columns=[*fixed_columns, *columns], most=4)
             if len(terms) > len(linear)
             else []
         )
         terms += more
         columns += [product_of(series, t.factors) for t in more]
         count = (series.d * series.T) ** (2 if len(terms) > len(linear) else 1)
-        terms = keep_significant(series, y, terms, columns, alpha / count, given)
+        terms = drop_insignificant(series, y, terms, columns, alpha / count, fixed_columns)
     p_values: dict[Place, float] = {}
     for term in terms:
         for place in term.factors:
@@ -135,9 +135,9 @@ def _first_order(series, y, alpha, given, pairs: bool) -> tuple[list[Place], dic
     return sorted(strongest, key=lambda p: (p[1], p[0])), p_values
 
 
-def _residual(series: Series, places: Sequence[Place], given) -> np.ndarray:
+def _residual(series: Series, places: Sequence[Place], fixed_columns) -> np.ndarray:
     basis = Basis(series.y)
-    for u in (*given, *(product_of(series, [p]) for p in places)):
+    for u in (*fixed_columns, *(product_of(series, [p]) for p in places)):
         if basis.orthogonal(u) @ u > 1e-6 * (u @ u):
             basis.add(u)
     return basis.r
@@ -174,14 +174,14 @@ def _ranks(x: np.ndarray) -> np.ndarray:
 
 
 def prune(
-    series: Series, places: Sequence[Place], alpha: float, given: Sequence[Column] = ()
+    series: Series, places: Sequence[Place], alpha: float, fixed_columns: Sequence[Column] = ()
 ) -> tuple[list[Place], Readout | None]:
     """The lags that hold given the others, and their readout."""
     places = sorted(places, key=lambda p: (p[1], p[0]))
     level = alpha / (2 * max(len(places), 4))
     while places:
-        readout = Readout(series, columns_of(series, places, given))
-        t = [readout.t_without(k + len(given))[0] for k in range(len(places))]
+        readout = Readout(series, columns_of(series, places, fixed_columns))
+        t = [readout.t_without(k + len(fixed_columns))[0] for k in range(len(places))]
         weakest = int(np.argmin(t))
         if readout.p_value(t[weakest]) <= level:
             return places, readout
@@ -189,7 +189,9 @@ def prune(
     return [], None
 
 
-def _moved(series: Series, places: list[Place], readout: Readout, given) -> tuple[list[Place], Readout]:
+def _shifted_to_neighbours(
+    series: Series, places: list[Place], readout: Readout, fixed_columns
+) -> tuple[list[Place], Readout]:
     """Each lag at its neighbours, where inputs change slowly and the first choice may be one off."""
     for c, z in list(places):
         if abs(series.autocorrelation(c)) < 0.5:
@@ -199,7 +201,7 @@ def _moved(series: Series, places: list[Place], readout: Readout, given) -> tupl
             if not series.least <= other <= series.T or (c, other) in places:
                 continue
             trial = Readout(
-                series, columns_of(series, [(c, other) if p == (c, z) else p for p in places], given)
+                series, columns_of(series, [(c, other) if p == (c, z) else p for p in places], fixed_columns)
             )
             if 1 - trial.r2 < 0.98 * (1 - best.r2):
                 best, at = trial, other
@@ -207,19 +209,21 @@ def _moved(series: Series, places: list[Place], readout: Readout, given) -> tupl
             places = [(c, at) if p == (c, z) else p for p in places]
             readout = best
     ordered = sorted(places, key=lambda p: (p[1], p[0]))
-    return ordered, readout if ordered == places else Readout(series, columns_of(series, ordered, given))
+    return ordered, readout if ordered == places else Readout(
+        series, columns_of(series, ordered, fixed_columns)
+    )
 
 
-def _described(places, readout, p_values, given, capped, series) -> FixedLags:
+def _described(places, readout, p_values, fixed_columns, capped, series) -> FixedLags:
     """Effects, and the lags whose share is too small to count beside the others."""
     places, minor = list(places), []
     while True:
-        tested = [readout.t_without(k + len(given)) for k in range(len(places))]
+        tested = [readout.t_without(k + len(fixed_columns)) for k in range(len(places))]
         effects = [gain for _, gain in tested]
         weakest = int(np.argmin(effects))
         if len(places) < 2 or effects[weakest] >= MINOR * max(readout.r2, 0.0):
             break
         minor.append(places.pop(weakest))
-        readout = Readout(series, columns_of(series, places, given))
+        readout = Readout(series, columns_of(series, places, fixed_columns))
     p = [p_values.get(place, readout.p_value(t)) for place, (t, _) in zip(places, tested, strict=True)]
     return FixedLags(tuple(places), tuple(effects), tuple(p), tuple(minor), readout, capped)

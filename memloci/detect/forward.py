@@ -85,14 +85,14 @@ def select_lags(
     channels: Sequence[Transform],
     alpha: float,
     *,
-    given: Sequence[np.ndarray] = (),
+    fixed_columns: Sequence[np.ndarray] = (),
     most: int = MOST_TERMS,
     least: int | None = None,
 ) -> list[Term]:
     """The lags of `channels` that explain a target, given some columns; factors number the channels."""
     first = series.least if least is None else least
     basis = Basis(target)
-    for u in given:
+    for u in fixed_columns:
         basis.add(u)
     chosen: list[Term] = []
     count = len(channels) * (series.T + 1 - first)
@@ -124,13 +124,13 @@ def select_lags(
         chosen.append(Term(((c, z),), p))
         basis.add(u)
         new = basis.Q[:, -1:]
-    return keep_significant(
+    return drop_insignificant(
         series,
         target,
         chosen,
         [channels[t.factors[0][0]].u[series.rows - t.factors[0][1]] for t in chosen],
         alpha / count,
-        given,
+        fixed_columns,
     )
 
 
@@ -139,18 +139,18 @@ def _squares(series: Series, u: Transform) -> np.ndarray:
     return np.maximum(all_shifts(series, counted, u.squared)[: series.T + 1], 0.0)
 
 
-def keep_significant(
+def drop_insignificant(
     series: Series,
     target: np.ndarray,
     terms: list[Term],
     columns: list[np.ndarray],
     level: float,
-    given: Sequence[np.ndarray] = (),
+    fixed_columns: Sequence[np.ndarray] = (),
 ) -> list[Term]:
     """Without the terms that add nothing to the others: t-values of a regression, robust over blocks."""
     terms, columns = list(terms), list(columns)
     while len(terms) > 1:
-        p = regression_p_values(series, target, np.column_stack([*columns, *given]))[: len(terms)]
+        p = regression_p_values(series, target, np.column_stack([*columns, *fixed_columns]))[: len(terms)]
         worst = int(np.argmax(p))
         if p[worst] <= level:
             break

@@ -56,9 +56,9 @@ def reference(series: Series, recalled: Sequence[Column], seed: int) -> Referenc
 
 def _last_value(series: Series) -> np.ndarray:
     """Of a slow series that predicts itself, whose trees then learn the change: they cannot go beyond what they saw."""
-    if series.own is None:
+    if series.self_channel is None:
         return np.zeros(series.n)
-    last = series.lagged(series.own, 1) * series.scale[series.own] / series.y_scale
+    last = series.lagged(series.self_channel, 1) * series.scale[series.self_channel] / series.y_scale
     return last if np.corrcoef(last, series.y)[0, 1] > SLOW else np.zeros(series.n)
 
 

@@ -41,7 +41,7 @@ class Series:
     steps: int  # of the whole recording
     symbols: tuple[np.ndarray | None, ...]  # per channel, its values if they are few
     words: tuple[bool, ...]  # per channel: its symbols are words, whose numbers mean nothing
-    own: int | None
+    self_channel: int | None
     y_symbols: np.ndarray | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -104,19 +104,19 @@ class Series:
         return float(np.mean(a[both] * b[both])) if both.any() else 0.0
 
 
-def prepare(found: Recording, max_lag: int) -> Series:
+def prepare(recording: Recording, max_lag: int) -> Series:
     """The series of a recording; lags reach as far as its sequences allow."""
-    notes = list(found.notes)
-    xs, ys = found.x, found.y
-    if found.steps > MOST_STEPS * 1.5 and len(xs) <= STRETCHES:
+    notes = list(recording.notes)
+    xs, ys = recording.x, recording.y
+    if recording.steps > MOST_STEPS * 1.5 and len(xs) <= STRETCHES:
         xs, ys = _stretches(xs, ys)
         notes.append(
-            f"{found.steps:,} steps: {sum(map(len, ys)):,} of them, in evenly spaced stretches, are searched."
+            f"{recording.steps:,} steps: {sum(map(len, ys)):,} of them, in evenly spaced stretches, are searched."
         )
-    elif found.steps > MOST_STEPS * 1.5:
-        kept = np.linspace(0, len(xs) - 1, max(1, int(len(xs) * MOST_STEPS / found.steps))).astype(int)
+    elif recording.steps > MOST_STEPS * 1.5:
+        kept = np.linspace(0, len(xs) - 1, max(1, int(len(xs) * MOST_STEPS / recording.steps))).astype(int)
         xs, ys = tuple(xs[k] for k in kept), tuple(ys[k] for k in kept)
-        notes.append(f"{found.steps:,} steps: {len(xs):,} of the sequences, evenly spaced, are searched.")
+        notes.append(f"{recording.steps:,} steps: {len(xs):,} of the sequences, evenly spaced, are searched.")
     longest = max(map(len, ys))
     reach = longest // 4 if len(ys) < 4 else longest - 1
     T = max(1, min(max_lag, reach))
@@ -126,7 +126,7 @@ def prepare(found: Recording, max_lag: int) -> Series:
         notes.append(f"Lags are searched up to {T:,}: the longest sequence has {longest:,} steps.")
     # Of long sequences, the first T steps have no whole past and are left out.
     lengths = np.array([len(y) for y in ys])
-    skip = T if np.median(lengths) >= 4 * T else 1 if found.own is not None else 0
+    skip = T if np.median(lengths) >= 4 * T else 1 if recording.self_channel is not None else 0
     raw, target, rows = _laid_out(xs, ys, T, skip)
     centre, scale = _standard(raw)
     X = np.where(np.isfinite(raw), (raw - centre) / scale, 0.0)
@@ -135,23 +135,27 @@ def prepare(found: Recording, max_lag: int) -> Series:
     if not y_scale:
         raise BadInput("the target is constant over the steps that have a whole past")
     symbols = tuple(_alphabet(raw[:, c]) for c in range(raw.shape[1]))
-    own_words = found.own is not None and bool(found.alphabets) and found.alphabets[found.own] is not None
+    own_words = (
+        recording.self_channel is not None
+        and bool(recording.alphabets)
+        and recording.alphabets[recording.self_channel] is not None
+    )
     return Series(
         X,
         raw,
         (y - y.mean()) / y_scale,
         rows,
         T,
-        1 if found.own is not None else 0,
-        found.names,
+        1 if recording.self_channel is not None else 0,
+        recording.names,
         centre,
         scale,
         float(y.mean()),
         y_scale,
-        found.steps,
+        recording.steps,
         symbols,
-        tuple(a is not None for a in found.alphabets) or (False,) * found.d,
-        found.own,
+        tuple(a is not None for a in recording.alphabets) or (False,) * recording.d,
+        recording.self_channel,
         np.unique(y) if own_words else None,
         tuple(notes),
     )

@@ -26,14 +26,14 @@ class SymbolLags:
     saved: tuple[float, ...]  # bits per symbol, one for each lag
     p_values: tuple[float, ...]
     entropy: float  # without a context
-    left: float  # with all of them
+    remaining_bits: float  # with all of them
     dense: bool
     information: tuple[float, ...]  # bits between the target and lag 1, 2, ..., without the bias of chance
 
 
 def symbol_lags(series: Series, alpha: float) -> SymbolLags:
     """Of a series of words that predicts itself."""
-    c = series.own or 0
+    c = series.self_channel or 0
     raw = np.where(np.isfinite(series.raw[:, c]), series.raw[:, c], -1)
     alphabet, code = np.unique(raw, return_inverse=True)
     K = len(alphabet)

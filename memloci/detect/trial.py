@@ -44,21 +44,21 @@ class Trial:
         return {"name": self.name, "r2": self.r2, "parameters": self.parameters}
 
 
-def trials(found: Detection, data: Recording, *, steps: int = 300, seed: int = 0) -> tuple[Trial, ...]:
+def trials(detection: Detection, data: Recording, *, steps: int = 300, seed: int = 0) -> tuple[Trial, ...]:
     """The rows of the comparison, the suggestion first."""
-    if found.kind not in SUGGESTED and found.tail.kind not in SUGGESTED:
+    if detection.kind not in SUGGESTED and detection.tail.kind not in SUGGESTED:
         raise BadInput(
-            f"--try needs a memory to suggest an architecture for; the data has kind {found.kind!r}"
+            f"--try needs a memory to suggest an architecture for; the data has kind {detection.kind!r}"
         )
-    longest = _longest(found)
+    longest = _longest(detection)
     if longest >= LONGEST:
         raise BadInput(f"--try trains on windows of {LONGEST} steps, but the longest lag is {longest:,}")
     X, Y = _windows(data, min(LONGEST, max(64, 2 * longest)))
     cut = len(X) - max(1, len(X) // 5)
     counted = slice(longest + 1, None)
     rows = []
-    kind = found.tail.kind if found.kind == "essential" else found.kind
-    heads = max(2, min(8, 2 * len(found.memories)))
+    kind = detection.tail.kind if detection.kind == "essential" else detection.kind
+    heads = max(2, min(8, 2 * len(detection.memories)))
     for layers, attention, encoding in SUGGESTED[kind]:
         fields: Any = {
             "layers": layers,
@@ -73,12 +73,16 @@ def trials(found: Detection, data: Recording, *, steps: int = 300, seed: int = 0
         f = _predictions(fit.model, X[cut:])
         name = f"{layers} layer{'s' if layers > 1 else ''}, {heads} heads, {attention}, {encoding}"
         rows.append(Trial(name, _share(Y[cut:, counted], f[:, counted]), fit.model.parameter_count))
-    return (*rows, *_baselines(X, Y, cut, counted, longest, data.own is not None), *_reference(found))
+    return (
+        *rows,
+        *_baselines(X, Y, cut, counted, longest, data.self_channel is not None),
+        *_reference(detection),
+    )
 
 
-def _longest(found: Detection) -> int:
-    lags = list(found.lags)
-    for memory in found.memories:
+def _longest(detection: Detection) -> int:
+    lags = list(detection.lags)
+    for memory in detection.memories:
         for value in (memory.lag_table or {}).values():
             lags += list(value.values()) if isinstance(value, dict) else [value]
     return max(lags, default=32)
@@ -86,7 +90,7 @@ def _longest(found: Detection) -> int:
 
 def _windows(data: Recording, length: int) -> tuple[np.ndarray, np.ndarray]:
     """(windows, length, d) and (windows, length, 1), standardised."""
-    late = int(data.own is not None)
+    late = int(data.self_channel is not None)
     xs, ys = [], []
     for x, y in zip(data.x, data.y, strict=True):
         x, y = (x[:-1], y[1:]) if late else (x, y)
@@ -113,13 +117,13 @@ def _share(y: np.ndarray, f: np.ndarray) -> float:
 
 
 def _baselines(
-    X: np.ndarray, Y: np.ndarray, cut: int, counted: slice, longest: int, own: bool
+    X: np.ndarray, Y: np.ndarray, cut: int, counted: slice, longest: int, own_past: bool
 ) -> tuple[Trial, ...]:
     """The mean of the training windows, the last value, and a ridge over all lags up to the longest."""
     y = Y[cut:, counted]
     mean = np.full_like(y, Y[:cut, counted].mean())
     rows = [Trial("mean", _share(y, mean))]
-    last = X[cut:, counted, :1] if own else np.roll(Y, 1, axis=1)[cut:, counted]
+    last = X[cut:, counted, :1] if own_past else np.roll(Y, 1, axis=1)[cut:, counted]
     rows.append(Trial("last value", _share(y, last)))
     order = min(longest + 1, 64)
     F = np.concatenate([np.roll(X, z, axis=1)[:, counted] for z in range(order)], axis=2).astype(float)
@@ -129,6 +133,6 @@ def _baselines(
     return (*rows, Trial(f"linear, {order} lags", _share(y, f), A.shape[1]))
 
 
-def _reference(found: Detection) -> tuple[Trial, ...]:
-    r2 = found.explained.reference_r2
+def _reference(detection: Detection) -> tuple[Trial, ...]:
+    r2 = detection.explained.reference_r2
     return () if r2 is None else (Trial("reference (boosted trees)", r2),)

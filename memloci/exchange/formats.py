@@ -30,7 +30,7 @@ class Format:
     runtime: str  # the program that computes it
     needs: tuple[str, ...]  # packages of the extra `torch`
     network: bool = (
-        True  # it computes our outputs; otherwise its file's own `seen(run, subject, proved)` compares
+        True  # it computes our outputs; otherwise its file's own `observed(run, subject, proved)` compares
     )
 
 
@@ -59,7 +59,7 @@ class Export:
     directory: str
     files: tuple[str, ...]
     proved: Restated
-    seen: tuple[Difference, ...]
+    observed: tuple[Difference, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -67,7 +67,7 @@ class Export:
             "directory": self.directory,
             "files": list(self.files),
             "certificate": self.proved.to_dict(),
-            "check": [each.to_dict() for each in self.seen],
+            "check": [each.to_dict() for each in self.observed],
         }
 
 
@@ -99,7 +99,7 @@ def export(source: Any, to: str, out: str | Path, *, lengths: Sequence[int] = LE
             seen = compare(run, subject, proved, lengths)
             require_same_nan(run, subject.model)
         else:
-            seen = home.seen(run, subject, proved)
+            seen = home.observed(run, subject, proved)
     written[CERTIFICATE] = json_bytes(proved.to_dict())
     written[CHECK] = json_bytes([each.to_dict() for each in seen])
     replace_together(Path(out), written)

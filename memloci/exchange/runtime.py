@@ -29,18 +29,18 @@ class Restated:
     runtime: str
     bound: Proved | None
     certificate: Certificate | None
-    holds: tuple[str, ...]
+    conditions_met: tuple[str, ...]
     measured_only: tuple[str, ...]
-    not_held: tuple[str, ...]
+    conditions_missed: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         told = None if self.certificate is None else self.certificate.to_dict()
         return {
             "runtime": self.runtime,
             "bound": None if told is None else told["bound"],
-            "holds": list(self.holds),
+            "holds": list(self.conditions_met),
             "measured_only": list(self.measured_only),
-            "not_held": list(self.not_held),
+            "not_held": list(self.conditions_missed),
             "certificate": told,
         }
 
@@ -60,7 +60,7 @@ def restated(subject: Subject, runtime: str) -> Restated:
         runtime=runtime,
         bound=found.bound,
         certificate=found,
-        holds=(
+        conditions_met=(
             *(f"{name}; it is about the weights" for name in exact),
             "rounding of sums and products: every sum in any order, with or without fused operations",
         ),
@@ -70,7 +70,7 @@ def restated(subject: Subject, runtime: str) -> Restated:
             f"{runtime} rounds +, -, * and / to nearest in {a.precision}: true of its CPU kernels unless a "
             "user allows reduced precision",
         ),
-        not_held=(
+        conditions_missed=(
             f"sequences of more than {longest:,} tokens: one sum over a longer past is not covered",
             "streams: an exported model reads whole sequences",
         ),

@@ -26,14 +26,14 @@ class Subject:
     model: Transformer
     task: Task | None
     tolerance: float = 1e-3
-    own: Certificate | None = None
+    stored_certificate: Certificate | None = None
     circuit: Circuit | None = None
 
     @cached_property
     def certificate(self) -> Certificate | None:
         """Of our own evaluation; None where there is no task, or nothing can be proved."""
-        if self.own is not None or self.task is None:
-            return self.own
+        if self.stored_certificate is not None or self.task is None:
+            return self.stored_certificate
         try:
             return certify(self.model, self.task, tolerance=self.tolerance)
         except BadInput:

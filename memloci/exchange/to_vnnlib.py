@@ -52,7 +52,7 @@ def files(subject: Subject) -> dict[str, bytes]:
         raise BadInput("the model has no task, so there is no property to state; export to onnx")
     proved = restated(subject, "a verifier")
     if proved.bound is None:
-        raise BadInput(f"there is no bound to state: {proved.not_held[0]}")
+        raise BadInput(f"there is no bound to state: {proved.conditions_missed[0]}")
     kernels, n = _kernels(task), length(task)
     if any(channel.finite or len(channel.domain) > 1 for channel in task.channels):
         raise BadInput(
@@ -184,7 +184,7 @@ def runner(folder: Path) -> Run:
     return onnx_runner(folder)
 
 
-def seen(run: Run, subject: Subject, proved: Restated) -> tuple[Difference, ...]:
+def observed(run: Run, subject: Subject, proved: Restated) -> tuple[Difference, ...]:
     """The error that the network computes on random and hostile sequences; it is compared with the bound itself."""
     assert subject.task is not None and proved.bound is not None
     n, bound = length(subject.task), float(proved.bound)

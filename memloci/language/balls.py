@@ -179,7 +179,7 @@ def sign(x: "arb") -> "arb":
 
 def floordiv(x: "arb", y: "arb") -> "arb":
     if x.is_exact() and y.is_exact() and not y.is_zero():  # a quotient of balls is never exactly 2
-        return _whole(fraction(x) // fraction(y))
+        return _is_integer(fraction(x) // fraction(y))
     return floor(x / y)
 
 
@@ -188,7 +188,7 @@ def mod(x: "arb", y: "arb") -> "arb":
     return x - y * floordiv(x, y)
 
 
-def _whole(n: int) -> "arb":
+def _is_integer(n: int) -> "arb":
     from flint import arb, fmpz
 
     return arb(fmpz(n))

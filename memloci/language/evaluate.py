@@ -24,8 +24,8 @@ Box = Mapping[str, Interval]
 NARROW = 1e-6  # relative width of an enclosure in which no jump hides
 
 
-def evaluate(expression: Expression, values: Mapping[str, Any], xp: Any, taken: Any = None) -> Any:
-    """The value; `taken` says where it will be used, inside the branch of a `where`.
+def evaluate(expression: Expression, values: Mapping[str, Any], xp: Any, branch: Any = None) -> Any:
+    """The value; `branch` says where it will be used, inside the branch of a `where`.
 
     Elsewhere every operation is fed 1, at which all are smooth: the branch that is not taken then gives
     neither a warning nor a derivative that is not a number.
@@ -36,15 +36,15 @@ def evaluate(expression: Expression, values: Mapping[str, Any], xp: Any, taken: 
         case Variable(name):
             return values[name]
         case Apply("where", (condition, x, y)):
-            chosen = xp.not_equal(evaluate(condition, values, xp, taken), 0)
-            here = chosen if taken is None else chosen & taken
-            there = ~chosen if taken is None else ~chosen & taken
+            chosen = xp.not_equal(evaluate(condition, values, xp, branch), 0)
+            here = chosen if branch is None else chosen & branch
+            there = ~chosen if branch is None else ~chosen & branch
             return xp.where(chosen, evaluate(x, values, xp, here), evaluate(y, values, xp, there))
         case Apply(operation, operands):
-            arguments = [evaluate(o, values, xp, taken) for o in operands]
-            if taken is not None:
+            arguments = [evaluate(o, values, xp, branch) for o in operands]
+            if branch is not None:
                 arguments = [
-                    a if isinstance(o, Constant) else xp.where(taken, a, xp.ones_like(a))
+                    a if isinstance(o, Constant) else xp.where(branch, a, xp.ones_like(a))
                     for a, o in zip(arguments, operands, strict=True)
                 ]
             return OPERATIONS[operation].apply(xp, *arguments)
@@ -96,7 +96,7 @@ def _enclose(expression: Expression, box: Box, many: bool) -> tuple[Interval, An
             inner = [_enclose(o, box, many) for o in operands]
             arguments = [value for value, _ in inner]
             undefined = _undefined(operation, arguments, text, many)
-            (value,) = _unless(undefined, lambda: (OPERATIONS[operation].value(*arguments),), 1)
+            (value,) = _whole_line_where(undefined, lambda: (OPERATIONS[operation].value(*arguments),), 1)
             return value, _any([undefined, *(there for _, there in inner)])
 
 
@@ -116,7 +116,7 @@ def _dual(expression: Expression, box: Box, many: bool) -> tuple[Interval, dict[
             inner = [_dual(o, box, many) for o in operands]
             arguments = [value for value, _, _ in inner]
             undefined, row = _undefined(operation, arguments, text, many), OPERATIONS[operation]
-            value, *slopes = _unless(
+            value, *slopes = _whole_line_where(
                 undefined, lambda: (row.value(*arguments), *row.slopes(*arguments)), 1 + len(inner)
             )
             total: dict[str, Interval] = {}
@@ -160,14 +160,16 @@ def _undefined(operation: str, arguments: list[Interval], text: str, many: bool)
     undefined, reason = OPERATIONS[operation].undefined(*arguments)
     if not many and undefined:
         raise Undefined(f"{reason} in {shorten(text)}" if text else reason)
-    return bool(undefined) if iv.known(undefined) else undefined
+    return bool(undefined) if iv.is_decided(undefined) else undefined
 
 
-def _unless(undefined: Any, found: Callable[[], tuple[Interval, ...]], count: int) -> tuple[Interval, ...]:
+def _whole_line_where(
+    undefined: Any, intervals: Callable[[], tuple[Interval, ...]], count: int
+) -> tuple[Interval, ...]:
     """The intervals found, the whole line where the operation has no value."""
     if undefined is True:
         return (WHOLE_LINE,) * count
-    return tuple(choose(undefined, WHOLE_LINE, x) for x in found())
+    return tuple(choose(undefined, WHOLE_LINE, x) for x in intervals())
 
 
 def slopes(expression: Expression, box: Box) -> dict[str, Interval]:

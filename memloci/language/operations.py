@@ -25,7 +25,7 @@ Slopes = Callable[..., tuple[Interval, ...]]
 Undefined = Callable[..., tuple[Any, str]]
 
 
-def everywhere(*x: Interval) -> tuple[Any, str]:
+def always_defined(*x: Interval) -> tuple[Any, str]:
     """Of an operation that always has a value."""
     return False, ""
 
@@ -97,7 +97,7 @@ def _power_slopes(x: Interval, y: Interval) -> tuple[Interval, Interval]:
     """y x^(y-1) and x^y log x."""
     positive, base = x.lo > 0, _above_zero(x)
     in_exponent = choose(positive, iv.mul(iv.power(base, y), iv.log(base)), WHOLE_LINE)
-    whole, fixed = iv.is_whole(y), iv.single(y) and y.is_point
+    whole, fixed = iv.is_integer_point(y), iv.single(y) and y.is_point
     if whole and y.lo == 0:
         return FALSE, in_exponent
     if whole:
@@ -141,10 +141,10 @@ def _no_sqrt(x: Interval) -> tuple[Any, str]:
 
 
 def _no_power(x: Interval, y: Interval) -> tuple[Any, str]:
-    if iv.is_whole(y) and abs(y.lo) <= 1024:
+    if iv.is_integer_point(y) and abs(y.lo) <= 1024:
         return (x.contains(0.0), "the divisor can be 0") if y.lo < 0 else (False, "")
     negative, at_zero = x.lo < 0, (x.lo == 0) & (y.lo <= 0)
-    if iv.known(negative) and not negative:
+    if iv.is_decided(negative) and not negative:
         return at_zero, "a power whose base can be 0 needs a positive exponent"
     return negative | at_zero, "a power whose base can be negative needs a whole-number exponent"
 
@@ -163,7 +163,7 @@ def _comparison(name: str, relation: str, value: Callable[..., Interval]) -> Ope
         apply=lambda xp, x, y: _number(xp, getattr(xp, name)(x, y), x, y),
         value=value,
         slopes=_flat_unless_jump(value),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=balls.indicator(relation),
         tail=tails.at_most_one,
         jumps=True,
@@ -176,7 +176,7 @@ def _logical(name: str, arity: int, value: Callable[..., Interval], ball: Callab
         apply=lambda xp, *x: _number(xp, getattr(xp, name)(*(xp.not_equal(v, 0) for v in x)), *x),
         value=value,
         slopes=_flat_unless_jump(value),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=ball,
         tail=tails.at_most_one,
         jumps=True,
@@ -194,7 +194,7 @@ def _step(
         apply=lambda xp, x: getattr(xp, name)(x),
         value=value,
         slopes=_flat_unless_jump(value),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=ball,
         tail=tail,
         function=True,
@@ -207,7 +207,7 @@ def _smooth(
     value: Callable[[Interval], Interval],
     slope: Callable[[Interval], Interval],
     tail: Callable[..., tails.Majorant],
-    undefined: Undefined = everywhere,
+    undefined: Undefined = always_defined,
 ) -> Operation:
     return Operation(
         arity=1,
@@ -233,7 +233,7 @@ OPERATIONS: dict[str, Operation] = {
         apply=lambda xp, x, y: x + y,
         value=iv.add,
         slopes=lambda x, y: (TRUE, TRUE),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=lambda x, y: x + y,
         tail=tails.joined,
     ),
@@ -242,7 +242,7 @@ OPERATIONS: dict[str, Operation] = {
         apply=lambda xp, x, y: x - y,
         value=iv.sub,
         slopes=lambda x, y: (TRUE, MINUS_ONE),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=lambda x, y: x - y,
         tail=tails.joined,
     ),
@@ -251,7 +251,7 @@ OPERATIONS: dict[str, Operation] = {
         apply=lambda xp, x, y: x * y,
         value=iv.mul,
         slopes=lambda x, y: (y, x),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=lambda x, y: x * y,
         tail=tails.product,
     ),
@@ -298,7 +298,7 @@ OPERATIONS: dict[str, Operation] = {
         apply=lambda xp, x: -x,
         value=iv.neg,
         slopes=lambda x: (MINUS_ONE,),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=lambda x: -x,
         tail=tails.same,
     ),
@@ -326,7 +326,7 @@ OPERATIONS: dict[str, Operation] = {
         apply=lambda xp, x, y: xp.minimum(x, y),
         value=iv.minimum,
         slopes=_select_slopes(True),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=lambda x, y: x.min(y),
         tail=tails.joined,
         function=True,
@@ -336,7 +336,7 @@ OPERATIONS: dict[str, Operation] = {
         apply=lambda xp, x, y: xp.maximum(x, y),
         value=iv.maximum,
         slopes=_select_slopes(False),
-        undefined=everywhere,
+        undefined=always_defined,
         ball=lambda x, y: x.max(y),
         tail=tails.joined,
         function=True,
@@ -346,7 +346,7 @@ OPERATIONS: dict[str, Operation] = {
         apply=lambda xp, c, x, y: xp.where(xp.not_equal(c, 0), x, y),
         value=iv.select,
         slopes=_choose_slopes,
-        undefined=everywhere,
+        undefined=always_defined,
         ball=balls.select,
         tail=tails.branch,
         function=True,

@@ -406,15 +406,15 @@ class _Form:
         return _Form({k: c for k, c in powers.items() if c}, Fraction(0), start)
 
 
-def _relative(rest: dict[Fraction, Fraction], top: Fraction, z: "arb") -> "arb":
+def _relative(terms: dict[Fraction, Fraction], top: Fraction, z: "arb") -> "arb":
     """sum_k c_k z^(k - top); it falls as z grows, for k < top."""
-    return sum((ball(c) * z ** ball(k - top) for k, c in rest.items()), ball(0))
+    return sum((ball(c) * z ** ball(k - top) for k, c in terms.items()), ball(0))
 
 
-def _first(holds: "Callable[[arb], bool]") -> int:
+def _first(condition: "Callable[[arb], bool]") -> int:
     """The first power of 2 at which a condition holds; the callers' conditions stay true from there on."""
     z = 1
-    while not holds(ball(z)):
+    while not condition(ball(z)):
         z *= 2
         if z > 1 << 40:
             raise Unknown

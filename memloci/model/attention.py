@@ -77,7 +77,7 @@ class Attention(eqx.Module):
         V = jnp.einsum("nd,hvd->nhv", X, heads.W_V)
         broken = ~jnp.isfinite(V).all(axis=2)
         recalled = PATHS[path].recalled(heads, X, jnp.where(broken[:, :, None], 0.0, V))
-        recalled = jnp.where(heads.past.any_seen(broken)[:, :, None], jnp.nan, recalled)
+        recalled = jnp.where(heads.past.sees_any(broken)[:, :, None], jnp.nan, recalled)
         return jnp.einsum("nhv,hdv->nd", recalled, heads.W_O)
 
     def weights(self, X: Stream) -> Float[Array, "H n n"]:

@@ -47,7 +47,7 @@ class Past(eqx.Module):
             visible &= z <= self.window
         return jnp.where(visible, z, self.stride), visible
 
-    def any_seen(self, marked: Bool[Array, "n H"]) -> Bool[Array, "n H"]:
+    def sees_any(self, marked: Bool[Array, "n H"]) -> Bool[Array, "n H"]:
         """Which positions see a marked one, in linear time."""
         n = marked.shape[0]
         if n == 0:
@@ -133,7 +133,7 @@ class Infinite(AbstractNormalisation):
         self, content: Pairs, position: Pairs, visible: VisiblePairs, encoding: AbstractEncoding, past: Past
     ) -> Pairs:
         if past.window is None:
-            anchor, total = whole_past(encoding, past, content.dtype)
+            anchor, total = unlimited_past(encoding, past, content.dtype)
         else:
             # The logits are taken from the table that is summed. At the peak, logit and anchor are then the
             # same number, and a sharp head weighs it 1 up to two roundings, however large the logits are.
@@ -159,7 +159,7 @@ NORMALISATIONS: dict[str, type[AbstractNormalisation]] = {
 }
 
 
-def whole_past(encoding: AbstractEncoding, past: Past, dtype: np.dtype) -> tuple[Scalar, Scalar]:
+def unlimited_past(encoding: AbstractEncoding, past: Past, dtype: np.dtype) -> tuple[Scalar, Scalar]:
     """(anchor, total) with Z = e^anchor total over an unlimited past; e^anchor alone may over- or underflow."""
     p, least = encoding.slope(), encoding.least_slope
     assert p is not None and least is not None

@@ -56,6 +56,6 @@ def before(norm: str, D: int, dtype: np.dtype) -> Norm:
             return Identity()
 
 
-def after(norm: str, D: int, dtype: np.dtype) -> Norm:
+def after_residual(norm: str, D: int, dtype: np.dtype) -> Norm:
     """The normalisation behind a residual addition."""
     return LayerNorm(jnp.ones(D, dtype), jnp.zeros(D, dtype)) if norm == "post" else Identity()

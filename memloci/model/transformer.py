@@ -52,9 +52,9 @@ class Block(eqx.Module):
             attention=Attention.init(architecture, key=key_attention),
             ffn=FFN.init(D, m, dtype, key=key_ffn) if m else None,
             before_attention=norms.before(architecture.norm, D, dtype),
-            after_attention=norms.after(architecture.norm, D, dtype),
+            after_attention=norms.after_residual(architecture.norm, D, dtype),
             before_ffn=norms.before(around_ffn, D, dtype),
-            after_ffn=norms.after(around_ffn, D, dtype),
+            after_ffn=norms.after_residual(around_ffn, D, dtype),
         )
 
     def __call__(self, X: Stream, path: str = "plain") -> Stream:

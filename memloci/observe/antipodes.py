@@ -22,19 +22,19 @@ ENOUGH = 4  # zeros; rounding may spoil one of them
 
 
 def antipodes(
-    S: Callable[[Any], Any], m: int, asked: int, *, key: Any, starts: int = 16, steps: int = 80
+    S: Callable[[Any], Any], m: int, free: int, *, key: Any, starts: int = 16, steps: int = 80
 ) -> tuple[np.ndarray, np.ndarray]:
     """The zeros found, (k, m), and what is left of F at each, relative to its size at the starts."""
     F = lambda u: S(u) - S(-u)
     both = jax.jit(jax.vmap(lambda u: (F(u), jax.jacfwd(F)(u))))
 
-    def look(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def evaluate(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         value, slope = (np.array(a) for a in both(jnp.asarray(u)))
         together = np.concatenate([value[:, :, None], slope], axis=2).reshape(len(u), -1)
         return value, slope, np.asarray(np.isfinite(together).all(axis=1))
 
-    u = _to_boundary(np.asarray(jr.uniform(key, (starts, m), jnp.dtype("float64"), -1, 1)), asked)
-    value, slope, finite = look(u)
+    u = _to_boundary(np.asarray(jr.uniform(key, (starts, m), jnp.dtype("float64"), -1, 1)), free)
+    value, slope, finite = evaluate(u)
     u, value, slope = u[finite], value[finite], slope[finite]
     if not len(u):
         return u, np.zeros(0)
@@ -46,8 +46,8 @@ def antipodes(
         left = np.abs(value).max(axis=1)
         if (left <= AGREED).sum() >= min(ENOUGH, len(u)):
             break
-        tried = _to_boundary(u + _step(value, slope, damping, np.abs(u[:, :asked]).argmax(axis=1)), asked)
-        new_value, new_slope, finite = look(tried)
+        tried = _to_boundary(u + _step(value, slope, damping, np.abs(u[:, :free]).argmax(axis=1)), free)
+        new_value, new_slope, finite = evaluate(tried)
         new_value, new_slope = new_value / size[None, :], new_slope / size[None, :, None]
         with np.errstate(all="ignore"):
             better = finite & (np.square(new_value).sum(axis=1) < np.square(value).sum(axis=1))
@@ -68,7 +68,7 @@ def _step(value: np.ndarray, slope: np.ndarray, damping: np.ndarray, held: np.nd
     return -np.einsum("bkm,bk,bnk,bn->bm", V, inverse, U, value)
 
 
-def _to_boundary(u: np.ndarray, asked: int) -> np.ndarray:
+def _to_boundary(u: np.ndarray, free: int) -> np.ndarray:
     """Asked coordinates scaled to sup norm 1, the others kept in the box."""
-    front = u[:, :asked] / np.abs(u[:, :asked]).max(axis=1, keepdims=True)
-    return np.concatenate([front, np.clip(u[:, asked:], -1.0, 1.0)], axis=1)
+    front = u[:, :free] / np.abs(u[:, :free]).max(axis=1, keepdims=True)
+    return np.concatenate([front, np.clip(u[:, free:], -1.0, 1.0)], axis=1)

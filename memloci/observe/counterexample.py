@@ -123,7 +123,7 @@ def counterexample_recurrent(
 ) -> Counterexample | None:
     """The same for state <- step(state, x_s), of n numbers, 0 at the start, and y_t = readout(state, x_t),
     where state has seen x_0, ..., x_{t-1}. Both are JAX functions of float64 arrays; None if n is enough."""
-    if n >= len(questions(task).asked):
+    if n >= len(questions(task).all):
         return None
     require_precision("float64")
     wide = jnp.dtype("float64")
@@ -168,7 +168,7 @@ class _Pasts:
     """u in [-1, 1]^m -> a sequence: centre + radius u in m places of the past, symbols elsewhere."""
 
     base: np.ndarray  # (t + 1, channels)
-    asked: tuple[Question, ...]  # of the first places
+    questions: tuple[Question, ...]  # of the first places
     rows: np.ndarray
     columns: np.ndarray
     ends: np.ndarray  # (m, 2)
@@ -188,7 +188,7 @@ class _Pasts:
 
 def _pasts(exam: Questions, n: int, older: int, dtype: Any) -> _Pasts:
     """Pasts for n + 1 questions and some to spare; `older` > 0 adds so many tokens, and frees what is not asked."""
-    asked = exam.asked[: n + 1 + SPARE]
+    asked = exam.all[: n + 1 + SPARE]
     t = max(q.reach for q in asked) + older
     places = [(t - q.lag, q.channel) for q in asked]
     if older:
@@ -222,7 +222,7 @@ def _search(
     for k, one in enumerate(jr.split(key, rounds)):
         pasts = _pasts(exam, n, min(n, 64) if k % 2 and exam.older else 0, dtype)
         zeros, left = antipodes(
-            lambda u, pasts=pasts: S(pasts(u)), len(pasts.rows), len(pasts.asked), key=one, starts=starts
+            lambda u, pasts=pasts: S(pasts(u)), len(pasts.rows), len(pasts.questions), key=one, starts=starts
         )
         told = [
             _show(shown, pasts, u, task, dtype, f"{how}, {number(residual, 1)} left in float64")
@@ -236,12 +236,12 @@ def _search(
 
 
 def _show(
-    shown: Callable[[Any], Any], pasts: _Pasts, u: np.ndarray, task: Task, dtype: Any, how: str
+    readout: Callable[[Any], Any], pasts: _Pasts, u: np.ndarray, task: Task, dtype: Any, how: str
 ) -> Counterexample:
-    query = pasts.asked[int(np.abs(u[: len(pasts.asked)]).argmax())]
+    query = pasts.questions[int(np.abs(u[: len(pasts.questions)]).argmax())]
     pair = [pasts.written(sign * u, query, dtype) for sign in (1.0, -1.0)]
     outputs, targets = (
-        np.stack(both) for both in zip(*(map(np.asarray, shown(jnp.asarray(x))) for x in pair), strict=True)
+        np.stack(both) for both in zip(*(map(np.asarray, readout(jnp.asarray(x))) for x in pair), strict=True)
     )
     return Counterexample(
         *pair,

@@ -17,7 +17,7 @@ import jax.random as jr
 import numpy as np
 
 from memloci.model.transformer import Block, Transformer
-from memloci.observe.probes import shown_lags
+from memloci.observe.probes import lags_to_show
 from memloci.tasks.inputs import sample
 from memloci.tasks.task import Task
 
@@ -53,7 +53,7 @@ class Influence:
 def positions(task: Task, length: int) -> tuple[int, int]:
     """(n, Z): the length of drawn sequences, and the lags 1..Z that are looked at."""
     n = max(2, min(length, MOST_POSITIONS))
-    return n, max(1, min(n - 1, shown_lags(task)))
+    return n, max(1, min(n - 1, lags_to_show(task)))
 
 
 def head_lags(model: Transformer, task: Task, length: int, seed: int = 0) -> tuple[HeadLags, ...]:
@@ -86,11 +86,11 @@ def influence(model: Transformer, task: Task, length: int, seed: int = 1) -> Inf
     changed[:, z - 1, n - 1 - z] = new[:, n - 1 - z]
     sequences = jnp.asarray(np.concatenate([old[:, None], changed], axis=1).reshape(-1, n, task.d))
 
-    def moved(last: Any) -> np.ndarray:
+    def changes(last: Any) -> np.ndarray:
         y = np.asarray(last(sequences), dtype=float).reshape(count, Z + 1, -1)
         return np.sqrt(np.square(y[:, 1:] - y[:, :1]).mean(axis=(0, 2)))
 
-    return Influence(z, moved(_last(task.target)), moved(_last(model)), count)
+    return Influence(z, changes(_last(task.target)), changes(_last(model)), count)
 
 
 def _last(function: Any) -> Any:

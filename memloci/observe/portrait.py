@@ -22,7 +22,7 @@ from memloci.observe.probes import (
     wall,
     wall_point,
 )
-from memloci.observe.trace import Trace, memory_slots, shown_positions, traces
+from memloci.observe.trace import Trace, memory_slots, positions_to_show, traces
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.task import Task
 
@@ -57,7 +57,7 @@ def portrait(model: Transformer, task: Task, circuit: Circuit) -> Portrait:
     example = example_run(model, task)
     followed: tuple[Trace, ...] = ()
     if not task.stationary and memory_slots(task, circuit):
-        followed = traces(model, task, circuit, example.x, shown_positions(task, example.x))
+        followed = traces(model, task, circuit, example.x, positions_to_show(task, example.x))
     maps, heads = attention_maps(model, example.x, SHOWN_MAPS)
     return Portrait(
         target_kernels(task),

@@ -20,7 +20,7 @@ from memloci.approx.kernels.lower_bounds import chebyshev_mass
 from memloci.circuits.circuit import Circuit
 from memloci.core.errors import BadInput
 from memloci.model.attention import Attention, Head
-from memloci.model.normalisation import whole_past
+from memloci.model.normalisation import unlimited_past
 from memloci.model.transformer import Block, Transformer, require_precision
 from memloci.tasks.inputs import sample
 from memloci.tasks.memories.kernel import Convolution
@@ -83,7 +83,7 @@ class WallPoint:
 # -- kernels ----------------------------------------------------------------------------------------------
 
 
-def shown_lags(task: Task) -> int:
+def lags_to_show(task: Task) -> int:
     """How many lags show every memory, with some room beyond."""
     bounds = [KERNEL_LAGS if bound == float("inf") else int(bound) for bound in task.lag_bounds]
     far = max(bounds, default=1)
@@ -92,7 +92,7 @@ def shown_lags(task: Task) -> int:
 
 def target_kernels(task: Task, n: int | None = None) -> dict[int, np.ndarray]:
     """rho_i(1), ..., rho_i(n) of every memory i that is a fixed kernel over the past; of a lag, a single 1."""
-    n = n or shown_lags(task)
+    n = n or lags_to_show(task)
     z, found = np.arange(1, n + 1), {}
     for i, recall in enumerate(task.recalls, start=1):
         if isinstance(recall, Convolution):
@@ -106,7 +106,7 @@ def slot_kernels(
     model: Transformer, task: Task, circuit: Circuit, n: int | None = None
 ) -> tuple[SlotKernel, ...]:
     """The kernel of every slot to which attention alone brings a memory; none where weights depend on content."""
-    n = n or shown_lags(task)
+    n = n or lags_to_show(task)
     try:
         responses = impulse_responses(model, n)
     except BadInput:
@@ -116,7 +116,7 @@ def slot_kernels(
     for i, target in target_kernels(task, n).items():
         for c, channel in enumerate(task.channel_names):
             name = variable(channel, i)
-            slot = circuit.holds.get(name)
+            slot = circuit.variable_slots.get(name)
             if slot in circuit.slots and slot not in computed:
                 K, label = responses[c, circuit.slots.index(slot)], task.recalls[i - 1].label
                 found.append(SlotKernel(name, slot, label, np.arange(1, n + 1), K, target))
@@ -154,7 +154,7 @@ def head_kernels(attention: Attention, n: int) -> np.ndarray:
         past, encoding = head.past, head.encoding
         visible = z % past.stride == 0
         if past.window is None:
-            anchor, total = whole_past(encoding, past, wide)
+            anchor, total = unlimited_past(encoding, past, wide)
         else:
             table = encoding.position(past.admitted(), wide)
             anchor = table.max()
@@ -186,7 +186,7 @@ def example_run(model: Transformer, task: Task, n: int | None = None, seed: int 
     """The model on a sequence from the task's input distribution."""
     require_precision("float64")
     wide = jnp.dtype("float64")
-    n = n or min(MOST_PAIRS, max(48, shown_lags(task) + 24))
+    n = n or min(MOST_PAIRS, max(48, lags_to_show(task) + 24))
     x = sample(task, jr.key(seed), n, model.W_E.dtype)
     with jax.default_matmul_precision("highest"):
         X = model.embed(x)

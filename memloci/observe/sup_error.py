@@ -75,7 +75,7 @@ def default_length(task: Task) -> int:
 
 def _reach(recall: Recall) -> int:
     if isinstance(recall, Occurrence):  # a few times as many tokens as there are symbols to be found
-        symbols = math.prod(len(e.letters) for e in recall.predicate.equalities)
+        symbols = math.prod(len(e.candidate_letters) for e in recall.predicate.equalities)
         return min(1_024, recall.offset + 2 * max(symbols, 32))
     return 1_024 if recall.bound == float("inf") else int(recall.bound)
 

@@ -32,27 +32,27 @@ FOUND = 0.5  # of a token: a memory that holds less of every token holds none
 
 
 @dataclass(frozen=True)
-class Glance:
+class Peak:
     """A token of the past and its weight."""
 
     lag: int
     weight: float
 
     @property
-    def found(self) -> bool:
+    def is_clear(self) -> bool:
         """It weighs enough for a memory to hold the token."""
         return abs(self.weight) >= FOUND
 
 
 @dataclass(frozen=True)
-class Look:
+class HeadPeaks:
     """One head at position t: the largest of its weights over the past."""
 
     layer: int
     head: int
     purpose: str
     memories: tuple[int, ...]  # that it writes to; none where it only carries tokens for later layers
-    peaks: tuple[Glance, ...]
+    peaks: tuple[Peak, ...]
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,20 @@ class Recall:
         int | None
     )  # of the task; None where it depends on a blank memory, and where there is no single token
     blank: bool
-    attended: Glance | None  # by all heads that write to it, together; None where none does
-    read: Glance | None  # the token that it holds; None where it holds none
-    held: dict[str, float]  # channel -> what its slot holds
-    wanted: dict[str, float]
+    attended: Peak | None  # by all heads that write to it, together; None where none does
+    read: Peak | None  # the token that it holds; None where it holds none
+    recalled: dict[str, float]  # channel -> what its slot holds
+    target: dict[str, float]
     present: float | None  # the slot that says whether there is a token, for lags that ask
 
     @property
     def err(self) -> float:
-        return max((abs(self.held[channel] - self.wanted[channel]) for channel in self.held), default=0.0)
+        return max(
+            (abs(self.recalled[channel] - self.target[channel]) for channel in self.recalled), default=0.0
+        )
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """The network read the token that the task asks for, or none where there is none."""
         return not self.single or (self.read.lag if self.read else None) == (None if self.blank else self.lag)
 
@@ -89,7 +91,7 @@ class Trace:
     x: np.ndarray  # (t + 1, channels)
     channels: tuple[str, ...]
     layers: int
-    looks: tuple[Look, ...]
+    heads: tuple[HeadPeaks, ...]
     recalls: tuple[Recall, ...]
     output: np.ndarray
     target: np.ndarray
@@ -121,7 +123,7 @@ def traces(
     places = [(layer_of[i], j, c) for i, own in at.items() for c, j in own.items()]
     A, states, shares, output = _run(model, jnp.asarray(x, model.W_E.dtype), tuple(positions), places)
     target = np.asarray(jax.jit(task.target)(x))
-    lags, blank, tokens = _wanted(task, x)
+    lags, blank, tokens = _task_recalls(task, x)
     whose = [i for i, own in at.items() for _ in own]
 
     def recall(k: int, t: int, i: int) -> Recall:
@@ -138,9 +140,9 @@ def traces(
             lag=int(lags[i - 1, t]) if asked else None,
             blank=bool(blank[i - 1, t]),
             attended=_attended(model, A, own, t),
-            read=next((g for g in _largest(share, t, 1) if single and g.found), None),
-            held={names[c]: float(states[l][t, j]) for c, j in own.items()},
-            wanted={names[c]: float(tokens[i - 1][t, c]) for c in own},
+            read=next((g for g in _largest(share, t, 1) if single and g.is_clear), None),
+            recalled={names[c]: float(states[l][t, j]) for c, j in own.items()},
+            target={names[c]: float(tokens[i - 1][t, c]) for c in own},
             present=float(states[l][t, slots.index(flag)]) if flag in slots else None,
         )
 
@@ -150,7 +152,7 @@ def traces(
             x[: t + 1],
             names,
             len(model.layers),
-            _looks(model, circuit, A, at, t),
+            _head_peaks(model, circuit, A, at, t),
             tuple(recall(k, t, i) for i in at),
             output[t],
             target[t],
@@ -162,9 +164,9 @@ def traces(
 # -- what the task says -----------------------------------------------------------------------------------
 
 
-def shown_positions(task: Task, x: np.ndarray, most: int = 10) -> list[int]:
+def positions_to_show(task: Task, x: np.ndarray, most: int = 10) -> list[int]:
     """Positions worth following: the first ones, each number of blank memories, and as many lags as there is room."""
-    lags, blank, _ = _wanted(task, x)
+    lags, blank, _ = _task_recalls(task, x)
     count = blank.sum(axis=0)
     found = dict.fromkeys(range(min(2, len(x))))
     for blanks in range(task.M, -1, -1):
@@ -177,7 +179,7 @@ def shown_positions(task: Task, x: np.ndarray, most: int = 10) -> list[int]:
     return sorted(list(found)[:most])
 
 
-def _wanted(task: Task, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+def _task_recalls(task: Task, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """(M, n) lags, (M, n) whether the memory is blank, and the tokens, by the task's definition; a kernel has no lag, 0."""
     tokens, blank = task.recall_with_blanks(x, np)
     values = {
@@ -201,7 +203,7 @@ def memory_slots(task: Task, circuit: Circuit) -> dict[int, dict[int, int]]:
     found: dict[int, dict[int, int]] = {}
     at = {slot: j for j, slot in enumerate(circuit.slots)}
     for i in range(1, task.M + 1):
-        slots = [circuit.holds.get(variable(channel, i)) for channel in task.channel_names]
+        slots = [circuit.variable_slots.get(variable(channel, i)) for channel in task.channel_names]
         own = {c: at[slot] for c, slot in enumerate(slots) if slot in at}
         if own:
             found[i] = own
@@ -216,31 +218,31 @@ def _last_writer(model: Transformer, coordinates: list[int]) -> int:
     return max((l for l, layer in enumerate(model.layers) if writes(layer)), default=0)
 
 
-def _looks(
+def _head_peaks(
     model: Transformer, circuit: Circuit, A: list[np.ndarray], at: dict[int, dict[int, int]], t: int
-) -> tuple[Look, ...]:
+) -> tuple[HeadPeaks, ...]:
     found = []
     for l, layer in enumerate(model.layers):
         W_O = np.asarray(layer.attention.heads.W_O)
         for h in np.flatnonzero(W_O.any(axis=(1, 2))):
             memories = tuple(i for i, own in at.items() if W_O[h, list(own.values())].any())
             purpose = circuit.layers[l].heads[h].purpose
-            found.append(Look(l, int(h), purpose, memories, _largest(A[l][h, t, :t], t, PEAKS)))
+            found.append(HeadPeaks(l, int(h), purpose, memories, _largest(A[l][h, t, :t], t, PEAKS)))
     return tuple(found)
 
 
-def _attended(model: Transformer, A: list[np.ndarray], own: dict[int, int], t: int) -> Glance | None:
+def _attended(model: Transformer, A: list[np.ndarray], slots: dict[int, int], t: int) -> Peak | None:
     """The peak of sum_h W_O^h a_h(t, s), over the heads that write to a memory."""
-    j, total = next(iter(own.values())), np.zeros(t)
+    j, total = next(iter(slots.values())), np.zeros(t)
     for layer, weights in zip(model.layers, A, strict=True):
         gains = np.asarray(layer.attention.heads.W_O, dtype=float)[:, j].sum(axis=1)
         total = total + gains @ weights[:, t, :t]
     return next(iter(_largest(total, t, 1)), None)
 
 
-def _largest(weights: np.ndarray, t: int, most: int) -> tuple[Glance, ...]:
+def _largest(weights: np.ndarray, t: int, most: int) -> tuple[Peak, ...]:
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
-    return tuple(Glance(t - int(s), float(weights[s])) for s in order if weights[s] != 0)
+    return tuple(Peak(t - int(s), float(weights[s])) for s in order if weights[s] != 0)
 
 
 def _run(

@@ -29,7 +29,7 @@ def bias_table(request: Request) -> Circuit:
     request.fixed_kernels()
     if not request.kernels:
         raise Obstacle("single lags need no table: route t5 does that with one head each")
-    request.say("the kernels, lag by lag")
+    request.report("the kernels, lag by lag")
     kernels = {target: _values(target) for target in request.targets}
     window = max(_window(*pair, request) for pair in kernels.items())
     reads = tuple(dict.fromkeys(w.channel for w in request.kernel_variables))

@@ -45,7 +45,7 @@ MOST_PASTS = 256  # symbols of the past that are tried, for nested lags
 
 def capacity(task: Task) -> int:
     """N: how many real numbers must be remembered."""
-    return len(questions(task).asked)
+    return len(questions(task).all)
 
 
 def state(architecture: Architecture) -> int | None:
@@ -62,7 +62,7 @@ def _factorises(block: Architecture) -> bool:
 
 def obstacle(architecture: Architecture, task: Task) -> str | None:
     """Why this architecture cannot do this task, whatever its weights; None if the bound does not say so."""
-    n, asked = state(architecture), questions(task).asked
+    n, asked = state(architecture), questions(task).all
     if n is None or n >= len(asked):
         return None
     return (
@@ -100,7 +100,7 @@ def questions(task: Task) -> Questions:
         choices.append(channel.domain if read else (best,))
     boxes = itertools.islice(itertools.product(*choices), MOST_PASTS)
     exams = [_questions(task, box) for box in boxes] + [match_questions(task)]
-    return max(exams, key=lambda found: len(found.asked))
+    return max(exams, key=lambda found: len(found.all))
 
 
 def _questions(task: Task, box: tuple[Interval, ...]) -> Questions:

@@ -32,7 +32,7 @@ def chain(request: Request) -> Circuit:
         symbols.layer(stage).purpose = f"memory {i} chosen"
         for lag in np.unique(table.lags).tolist():
             payloads = [(shifted(s, lag), there, request.sizes[s]) for s, there in zip(read, to, strict=True)]
-            symbols.gate(i, lambda lags, lag=lag: lags == lag, payloads, after=stage)
+            symbols.gate(i, lambda lags, lag=lag: lags == lag, payloads, least_stage=stage)
     carried = list(dict.fromkeys(carried))
     layers = []
     for k in range(L):

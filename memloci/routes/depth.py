@@ -42,7 +42,9 @@ def depth(request: Request, step: int, heads: int | None = None) -> Circuit:
     row = {s: tuple(map(float, found.coefficients[i])) for i, s in enumerate(steps)}
     layers = [_layer(k, step, wanted, row, found.exponents) for k in range(1, L + 1)]
     slots = {
-        w.name: shifted(w.channel, w.target.lag) for w in request.kernel_variables if isinstance(w.target, SingleLag)
+        w.name: shifted(w.channel, w.target.lag)
+        for w in request.kernel_variables
+        if isinstance(w.target, SingleLag)
     }
     what = "exact lag-1 shifts"
     if step > 1:
@@ -66,17 +68,17 @@ def with_kernels(request: Request, layer: Layer) -> tuple[Layer, str]:
 def _layer(
     k: int,
     step: int,
-    wanted: set[tuple[str, int]],
+    variables: set[tuple[str, int]],
     row: dict[int, tuple[float, ...]],
     exponents: tuple[float, ...],
 ) -> Layer:
     """Layer k of the chain: from lag (k - 1) step on."""
     start, moves = (k - 1) * step, []  # (source, destination, gains)
-    for channel in dict.fromkeys(channel for channel, _ in sorted(wanted)):
-        far = max(lag for c, lag in wanted if c == channel)
+    for channel in dict.fromkeys(channel for channel, _ in sorted(variables)):
+        far = max(lag for c, lag in variables if c == channel)
         if k * step <= far:
             moves.append((shifted(channel, start), shifted(channel, k * step), row[step]))
-        for c, lag in sorted(wanted):
+        for c, lag in sorted(variables):
             if c == channel and start < lag < min(k * step, far + 1):
                 moves.append((shifted(channel, start), shifted(channel, lag), row[lag - start]))
     reads = tuple(dict.fromkeys(source for source, _, _ in moves))

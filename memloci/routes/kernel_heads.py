@@ -11,7 +11,7 @@ from memloci.approx.kernels.targets import AbstractTarget
 from memloci.circuits.circuit import Decay, Head, purpose
 from memloci.core.numbers import number
 from memloci.core.proved import Proved
-from memloci.routes.request import ROUNDING, Request, KernelVariable
+from memloci.routes.request import ROUNDING, KernelVariable, Request
 from memloci.routes.walls import refuse_kernel
 
 HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -23,40 +23,40 @@ def fewest_heads(rpe: str, targets: Sequence[AbstractTarget], request: Request, 
         refuse_kernel(rpe, target, request)
 
     @cache
-    def found(heads: int) -> KernelSum:
-        request.say(f"{rpe}, {heads} heads")
+    def fitted(heads: int) -> KernelSum:
+        request.report(f"{rpe}, {heads} heads")
         return fit(rpe, targets, heads, precision=request.precision, rounding=ROUNDING)  # type: ignore[arg-type]
 
-    paid = lambda heads: cost(found(heads), request.u)
+    paid = lambda heads: cost(fitted(heads), request.u)
     few = [heads for heads in HEADS if heads <= 4]
     for heads in few:  # exact matches need few, and cost little to try
         if paid(heads) <= enough:
-            return found(heads)
+            return fitted(heads)
     low, high = len(few), len(few)
     while paid(HEADS[high]) > enough:  # more heads, while they help
         if high + 1 == len(HEADS) or (high > low and paid(HEADS[high]) > 0.8 * paid(HEADS[high - 1])):
             return min(
-                (found(heads) for heads in (*few, *HEADS[low : high + 1])), key=lambda k: cost(k, request.u)
+                (fitted(heads) for heads in (*few, *HEADS[low : high + 1])), key=lambda k: cost(k, request.u)
             )
         high += 1
-    return found(HEADS[high])
+    return fitted(HEADS[high])
 
 
-def cost(found: KernelSum, u: float) -> float:
+def cost(kernel_sum: KernelSum, u: float) -> float:
     """Error, and what rounding costs when heads cancel; a single head does not cancel."""
-    return found.error + (ROUNDING * u * found.mass if found.heads > 1 else 0.0)
+    return kernel_sum.error + (ROUNDING * u * kernel_sum.mass if kernel_sum.heads > 1 else 0.0)
 
 
-def sum_heads(best: KernelSum, wanted: Sequence[KernelVariable]) -> tuple[Head, ...]:
+def sum_heads(best: KernelSum, variables: Sequence[KernelVariable]) -> tuple[Head, ...]:
     """The heads of a kernel sum, writing each wanted variable to the slot of its name."""
-    reads = tuple(dict.fromkeys(channel for _, channel, _ in wanted))
-    labels = ", ".join(dict.fromkeys(target.label for _, _, target in wanted))
-    rows = {name: best.coefficients[best.targets.index(target)] for name, _, target in wanted}
+    reads = tuple(dict.fromkeys(channel for _, channel, _ in variables))
+    labels = ", ".join(dict.fromkeys(target.label for _, _, target in variables))
+    rows = {name: best.coefficients[best.targets.index(target)] for name, _, target in variables}
     return tuple(
         Head(
             purpose("bring", labels, best.heads),
             reads,
-            {name: {channel: float(rows[name][h])} for name, channel, _ in wanted},
+            {name: {channel: float(rows[name][h])} for name, channel, _ in variables},
             Decay(p),
         )
         for h, p in enumerate(best.exponents)

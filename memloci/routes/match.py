@@ -64,8 +64,10 @@ class Plan:
     lags: dict[int, int]  # memory -> fixed lag
     first: NeuronLayer = field(default_factory=NeuronLayer)
     second: NeuronLayer = field(default_factory=NeuronLayer)
-    moved: dict[int, set[str]] = field(default_factory=dict)  # lag -> what the first layer shifts by it
-    made: dict[tuple, tuple[str, ...]] = field(default_factory=dict)
+    shifted_slots: dict[int, set[str]] = field(
+        default_factory=dict
+    )  # lag -> what the first layer shifts by it
+    coded_slots: dict[tuple, tuple[str, ...]] = field(default_factory=dict)
 
     def level(self, i: int) -> int:
         """How many hops come before memory i."""
@@ -75,13 +77,13 @@ class Plan:
     def token(self, channel: str, lag: int) -> str:
         """The slot of a channel some steps ago."""
         if lag:
-            self.moved.setdefault(lag, set()).update((channel, ONE))
+            self.shifted_slots.setdefault(lag, set()).update((channel, ONE))
         return shifted(channel, lag)
 
     def bits(self, slot: str, letters: Domain, at: Domain, rows: np.ndarray, name: str) -> tuple[str, ...]:
         """The slots of rows[letter], one number each; the code of `letters` where the rows are just that."""
         key = (slot, name)
-        if key not in self.made:
+        if key not in self.coded_slots:
             plain = at == letters and in_digits(letters)
             outputs = tuple(f"{slot} {name} {j}" for j in range(rows.shape[1]))
             layer = self.first
@@ -93,8 +95,8 @@ class Plan:
                 bits_of_digits(self.second, slot, high, letters, base, outputs)
             else:
                 broken_line(layer, slot, at, rows.astype(float), outputs)
-            self.made[key] = outputs
-        return self.made[key]
+            self.coded_slots[key] = outputs
+        return self.coded_slots[key]
 
     def source(self, name: str) -> tuple[str, int]:
         """(slot where tokens carry this variable's channel, the match that must bring what is made of it; 0 if none)."""
@@ -186,16 +188,18 @@ def _conditions(plan: Plan, i: int) -> list[Condition]:
     P, o = plan.matches[i].predicate, plan.matches[i].offset
     found = []
     for e in P.equalities:
-        code = codes(len(e.letters))
-        key = plan.bits(plan.token(channel_of(e.candidate), o), e.letters, e.letters, code, "bit")
+        code = codes(len(e.candidate_letters))
+        key = plan.bits(
+            plan.token(channel_of(e.candidate), o), e.candidate_letters, e.candidate_letters, code, "bit"
+        )
         slot, source = plan.source(e.query)
-        if e.letters == e.others:
-            query = plan.bits(slot, e.letters, e.letters, code, "bit")
+        if e.candidate_letters == e.query_letters:
+            query = plan.bits(slot, e.candidate_letters, e.candidate_letters, code, "bit")
         else:  # the code of the equal letter; no candidate has the code of a letter that it does not have
             same = np.array(e.same)
             rows = np.where((same >= 0)[:, None], code[np.maximum(same, 0)], 0)
             names = f"as {channel_of(e.candidate)}"
-            known = plan.bits(slot, e.letters, e.others, np.c_[rows, same < 0], names)
+            known = plan.bits(slot, e.candidate_letters, e.query_letters, np.c_[rows, same < 0], names)
             query = known[:-1]
             if (same < 0).any():
                 found.append(Condition((), (known[-1],), False, source))
@@ -239,9 +243,9 @@ def _table_condition(plan: Plan, i: int, P, o: int) -> list[Condition]:
     return [Condition(key, query, False, source)]
 
 
-def _arrived(one: Condition, brought: dict[int, dict[str, str]]) -> tuple[str, ...]:
+def _query_slots(one: Condition, recalled_slots: dict[int, dict[str, str]]) -> tuple[str, ...]:
     """The query's slots where it is asked: the token's own, or where another match brought them."""
-    return tuple(brought[one.source].get(slot, slot) if one.source else slot for slot in one.query)
+    return tuple(recalled_slots[one.source].get(slot, slot) if one.source else slot for slot in one.query)
 
 
 def _sharpness(
@@ -273,17 +277,22 @@ def _means(plan: Plan) -> bool:
 
 
 def _heads(
-    plan: Plan, i: int, own: list[Condition], brought: dict[int, dict[str, str]], c: float, p: float
+    plan: Plan,
+    i: int,
+    conditions: list[Condition],
+    recalled_slots: dict[int, dict[str, str]],
+    c: float,
+    p: float,
 ) -> list[Head]:
     recall, request = plan.matches[i], plan.request
     query, key, at = {}, {}, 0
-    width = sum(len(one.key) for one in own) + 1
+    width = sum(len(one.key) for one in conditions) + 1
 
     def add(rows: dict[str, np.ndarray], slot: str, weight: float) -> None:
         rows.setdefault(slot, np.zeros(width))[at] += weight
 
-    for one in own:
-        for k, q in zip(one.key, _arrived(one, brought), strict=False):
+    for one in conditions:
+        for k, q in zip(one.key, _query_slots(one, recalled_slots), strict=False):
             add(key, k, 1.0)
             if one.bits:
                 add(query, q, 2 * c)
@@ -293,7 +302,7 @@ def _heads(
             at += 1
     add(key, shifted(ONE, recall.offset), 1.0)
     add(query, ONE, c)
-    slots = brought[i]
+    slots = recalled_slots[i]
     payload = list(request.channels_of(i)) if recall.which == "mean" else []
     reads = [slot for slot in slots if slot not in payload]
     slope = -p if recall.which == "earliest" else p
@@ -331,13 +340,17 @@ def _passed(channel: str, i: int) -> str:
 
 
 def _compare(
-    plan: Plan, i: int, own: list[Condition], brought: dict[int, dict[str, str]], layer: NeuronLayer
+    plan: Plan,
+    i: int,
+    conditions: list[Condition],
+    recalled_slots: dict[int, dict[str, str]],
+    layer: NeuronLayer,
 ) -> None:
     """Neurons that add more than 1 to `missed i` wherever the found candidate fails a condition, and 0 where it fails none."""
-    out, arrived = {_missed(i): 1.0}, brought[i]
+    out, arrived = {_missed(i): 1.0}, recalled_slots[i]
     layer.purpose = f"whether memory {i} was found"
-    for one in own:
-        asked = _arrived(one, brought)
+    for one in conditions:
+        asked = _query_slots(one, recalled_slots)
         if not one.key:  # a letter that no candidate has
             layer.add({asked[0]: 2.0}, -DECIDED, out)
         for k, q in zip(one.key, asked, strict=False):
@@ -357,7 +370,7 @@ def _compare(
             layer.add({shifted(ONE, plan.lags[j]): -2.0}, 2.0 - DECIDED, out)
 
 
-def _pass(plan: Plan, i: int, brought: dict[int, dict[str, str]], layer: NeuronLayer) -> None:
+def _pass(plan: Plan, i: int, recalled_slots: dict[int, dict[str, str]], layer: NeuronLayer) -> None:
     """What was found, where nothing was missed: relu(x + S - 2 S missed) - relu(S - 2 S missed), with no neuron near 0."""
     layer.purpose = f"memory {i}, where it was found"
     for name in plan.request.channels_of(i):
@@ -366,9 +379,9 @@ def _pass(plan: Plan, i: int, brought: dict[int, dict[str, str]], layer: NeuronL
         domain = plan.request.task.channel(variable(name, 0)).domain
         sign = 1.0 if domain[0].lo >= 0 else -1.0 if domain[-1].hi <= 0 else 0.0
         if sign:  # one neuron, which rounds nothing
-            layer.add({brought[i][name]: sign, **gate}, 0.0, {out: sign})
+            layer.add({recalled_slots[i][name]: sign, **gate}, 0.0, {out: sign})
             continue
-        layer.add({brought[i][name]: 1.0, **gate}, S, {out: 1.0})
+        layer.add({recalled_slots[i][name]: 1.0, **gate}, S, {out: 1.0})
         layer.add(gate, S, {out: -1.0})
 
 
@@ -377,10 +390,10 @@ def _first_layers(plan: Plan) -> list[Layer]:
     first = plan.first.neurons() if plan.first.found else None
     second = plan.second.neurons() if plan.second.found else None
     heads, c = [], 4 * plan.request.format.sharp
-    lags = sorted(lag for lag in plan.moved if lag)
+    lags = sorted(lag for lag in plan.shifted_slots if lag)
     frequencies = max(4, max(lags, default=0).bit_length())
     for lag in lags:
-        reads = [slot for slot in (*plan.request.channels, ONE) if slot in plan.moved[lag]]
+        reads = [slot for slot in (*plan.request.channels, ONE) if slot in plan.shifted_slots[lag]]
         writes = writes_each(reads, [shifted(slot, lag) for slot in reads])
         heads.append(Head(f"recalls lag {literal(lag)}", tuple(reads), writes, Peak(lag, c, frequencies)))
     layers = []

@@ -35,7 +35,7 @@ def match_questions(task: Task) -> Questions:
     for i, recall in enumerate(task.recalls, start=1):
         if isinstance(recall, Occurrence) and not recall.parents:
             exams.append(_questions(task, i, recall, box))
-    return max(exams, key=lambda exam: len(exam.asked))
+    return max(exams, key=lambda exam: len(exam.all))
 
 
 def _questions(task: Task, i: int, recall: Occurrence, box: tuple[Interval, ...]) -> Questions:

@@ -25,7 +25,7 @@ class Questions:
     """All that can be asked of pasts whose tokens lie in one box: the longest intervals and least lags first."""
 
     box: tuple[Interval, ...]  # per channel, the piece of its domain; a point is a symbol
-    asked: tuple[Question, ...]
+    all: tuple[Question, ...]
     older: bool = True  # tokens before all of these change no answer
 
 

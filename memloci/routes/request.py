@@ -43,7 +43,7 @@ class Request:
     E_attn: float  # the l1 error that the readout can bear, per memory and unit of its size
     loosest: Mapping[str, float]  # variable -> the l1 error that alone takes the whole tolerance
     precision: str
-    say: Callable[[str], None] = field(default=lambda text: None)  # what is being done
+    report: Callable[[str], None] = field(default=lambda text: None)  # what is being done
     only_kernels: bool = False
 
     def of_kernels(self) -> "Request":
@@ -111,7 +111,7 @@ class Request:
 
     def _state_bound(self, i: int) -> str:
         """What a match asks of any model whose state does not grow."""
-        asked = len(match_questions(self.task).asked)
+        asked = len(match_questions(self.task).all)
         if not isinstance(self.task.recalls[i - 1], Occurrence) or asked < 2:
             return ""
         return (
@@ -167,7 +167,7 @@ class Request:
         """One variable is recalled and the readout is affine: its residual is the error, nothing can cancel it."""
         return len(self.kernel_variables) == 1 and not self.readout.width
 
-    def holds(self, slots: Mapping[str, str]) -> dict[str, str]:
+    def variable_slots(self, slots: Mapping[str, str]) -> dict[str, str]:
         """Where each variable is: the present in the channels, a memory at lag 0 too, others where `slots` says."""
         found = {variable(name, 0): name for name in self.channels}
         for i, recall in enumerate(self.task.recalls, start=1):
@@ -188,7 +188,7 @@ class Request:
             why,
             self.channels,
             tuple(layers),
-            self.holds(slots),
+            self.variable_slots(slots),
             self.readout,
             self.precision,
             origins or {},

@@ -117,13 +117,13 @@ def _unit(j: int) -> np.ndarray:
     return e
 
 
-def _predecessor(carried: list[str], c: float) -> Head:
+def _predecessor(slots: list[str], c: float) -> Head:
     """The first layer: what was there one step before, and whether there was anything."""
     phase = _phases(np.array(1), c)
     query = sum(phase[j] * _unit(j) + phase[FREQUENCIES + j] * _unit(_PAIRS + j) for j in range(FREQUENCIES))
     key = sum(_unit(j) for j in range(FREQUENCIES))
-    writes = writes_each(carried, [shifted(slot, 1) for slot in carried])
-    head = Head("recalls the token before", tuple(carried), writes, TURNS)
+    writes = writes_each(slots, [shifted(slot, 1) for slot in slots])
+    head = Head("recalls the token before", tuple(slots), writes, TURNS)
     return replace(head, query={ONE: np.asarray(query)}, key={ONE: np.asarray(key)})
 
 

@@ -67,7 +67,7 @@ def sums(request: Request, rpe: str, attention: str, heads_each: int | None = No
             found[lags] = (
                 _sum(rpe, lags, heads_each, request.precision)
                 if heads_each
-                else _fewest_heads(request, rpe, lags, _enough(request, i))
+                else _fewest_heads(request, rpe, lags, _tolerated_error(request, i))
             )
         symbols.layer_for(i).purpose = f"lag of memory {i}"
         heads[levels[i - 1] + 1] += _heads(symbols, found[lags], i, attention, read, to)
@@ -110,7 +110,7 @@ def _heads(
     return found
 
 
-def _enough(request: Request, i: int) -> float:
+def _tolerated_error(request: Request, i: int) -> float:
     """The l1 error that memory i may have: for the readout, and to keep symbols within their margin."""
     task, bound = request.task, math.inf
     if any(variable(name, i) in request.readout.variables for name in request.channels):
@@ -128,7 +128,7 @@ def _fewest_heads(request: Request, rpe: str, lags: tuple[int, ...], enough: flo
         _refuse_beyond_the_wall(request, rpe, lags, enough)
     best = None
     for heads in HEADS if lags != (1,) else (1,):
-        request.say(f"{rpe}, {heads} heads")
+        request.report(f"{rpe}, {heads} heads")
         try:
             found = _sum(rpe, lags, heads, request.precision)
         except BadInput as error:
@@ -152,7 +152,7 @@ def _refuse_beyond_the_wall(request: Request, rpe: str, lags: tuple[int, ...], e
                 f"not tried: {what} need at least {power_of_two(mass)} of mass, whatever the heads (proved), and "
                 f"{request.precision} has {request.format.bits} bits"
             )
-    request.say(f"{rpe}, lags up to {lags[-1]}: the least that any heads leave")
+    request.report(f"{rpe}, lags up to {lags[-1]}: the least that any heads leave")
     few = tuple(g for g in lags if g <= FEW[rpe])  # what is impossible for some of the lags is for all
     least = _floor(rpe, few if len(few) > 1 else lags, LEAST_CHARGE * request.u)
     if least > enough:
@@ -185,11 +185,13 @@ def _floor(rpe: str, lags: tuple[int, ...], price: float) -> float:
     return floor(rpe, lags, price)  # type: ignore[arg-type]
 
 
-def _gains(found: AdaptiveSum) -> list[float]:
+def _gains(adaptive_sum: AdaptiveSum) -> list[float]:
     """alpha_h e^{-beta_h phi(T)}, anchored so that the largest weight is 1."""
-    rpe, T = as_rpe(found.rpe), found.lags[-1]
+    rpe, T = as_rpe(adaptive_sum.rpe), adaptive_sum.lags[-1]
     gains = []
-    for a, beta in zip(coefficients(rpe, found.exponents, found.alpha, T), found.exponents, strict=True):
+    for a, beta in zip(
+        coefficients(rpe, adaptive_sum.exponents, adaptive_sum.alpha, T), adaptive_sum.exponents, strict=True
+    ):
         with ctx.workprec(256):
             scale = rpe.scale_arb(arb(beta))
             gains.append(float((a * scale * (arb(-beta).exp() if rpe.name == "lin" else arb(1))).mid()))

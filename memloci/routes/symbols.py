@@ -95,10 +95,10 @@ class Symbols:
         return any(i in parents for parents in self.request.task.parents)
 
     def table(
-        self, i: int, values: Callable[[np.ndarray], np.ndarray], outputs: Sequence[str], after: int = 0
+        self, i: int, values: Callable[[np.ndarray], np.ndarray], outputs: Sequence[str], least_stage: int = 0
     ) -> None:
         """Neurons that give `values(lag)`, one number per output, and 0 where memory i must be blank."""
-        stage = max(self.stage_of(i), after)
+        stage = max(self.stage_of(i), least_stage)
         fresh, old, lags = self._reads(i, stage)
         lookup(self.layer(stage), fresh, old, np.asarray(values(lags), float), outputs, lags, self.longest)
 
@@ -107,10 +107,10 @@ class Symbols:
         i: int,
         passes: Callable[[np.ndarray], np.ndarray],
         payloads: Sequence[tuple[str, str, float]],
-        after: int = 0,
+        least_stage: int = 0,
     ) -> None:
         """Neurons that add each (slot, destination, size) where `passes(lag)`."""
-        stage = max(self.stage_of(i), after)
+        stage = max(self.stage_of(i), least_stage)
         fresh, old, lags = self._reads(i, stage, merge=False)  # old letters gate without cancellation
         gate(self.layer(stage), fresh, old, passes(lags), payloads, lags, self.longest)
 

@@ -24,7 +24,7 @@ def refuse_far_lag(
         return
     if lag > FARTHEST:
         raise Obstacle(f"{what}: not tried, for heads are fitted to lags up to {FARTHEST:,}")
-    request.say(f"{rpe}, lag {lag}: the least that any heads leave")
+    request.report(f"{rpe}, lag {lag}: the least that any heads leave")
     floor = lower_bound(rpe, SingleLag(lag), price=LEAST_CHARGE * request.u)  # type: ignore[arg-type]
     if floor.error <= enough:
         return
@@ -52,7 +52,7 @@ def refuse_kernel(rpe: str, target: AbstractTarget, request: Request) -> None:
     spectrum = target.spectrum(as_rpe(rpe))  # type: ignore[arg-type]
     if spectrum is not None and not spectrum.powers:  # it is a sum of heads already
         return
-    request.say(f"{rpe}, {target.label}: the least that any heads leave")
+    request.report(f"{rpe}, {target.label}: the least that any heads leave")
     floor = lower_bound(rpe, target, price=LEAST_CHARGE * request.u, **QUICK)  # type: ignore[arg-type]
     if floor.error <= enough:
         return

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a list of claims needs no arrays
 
 Progress = Callable[[str, float], None]
 PILOT = 1_000_000  # seeds from here on tune
+EARLIER_NAMES = {"said": "summary", "says": "statement"}  # of fields, in stored findings
 JUDGING = 3_000  # seeds from here on judge; those below were looked at when the claims were designed
 
 
@@ -149,7 +150,7 @@ class Judgement:
     """What a claim makes of its evidence."""
 
     parts: tuple[Part, ...]
-    said: str  # what was found, in a sentence or two
+    summary: str  # what was found, in a sentence or two
     panels: tuple[Panel, ...]
     notes: tuple[str, ...] = ()
     grid: Grid | None = None
@@ -173,8 +174,8 @@ class Claim:
     )  # seeds and rates, where a claim has its own
 
     @property
-    def place(self) -> tuple[float, str]:
-        return place(self.id)
+    def order(self) -> tuple[float, str]:
+        return claim_order(self.id)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class Finding:
     profile: str
     seeds: int
     parts: tuple[Part, ...]
-    said: str
+    summary: str
     panels: tuple[Panel, ...]
     arms: tuple[dict[str, Any], ...]  # rows of a table
     notes: tuple[str, ...]
@@ -209,9 +210,9 @@ class Finding:
         return self.command.replace(f" study {self.id} ", " study ", 1)
 
     @property
-    def place(self) -> tuple[float, str]:
+    def order(self) -> tuple[float, str]:
         """Where it stands among the claims."""
-        return place(self.id)
+        return claim_order(self.id)
 
     @property
     def effect(self) -> Part:
@@ -235,12 +236,16 @@ def finding_from_dict(data: Mapping[str, Any]) -> Finding:
         "panels": tuple(map(_panel, data["panels"])),
         "grid": _grid(data["grid"]) if data.get("grid") else None,
     }
-    return Finding(**{**{k: v for k, v in data.items() if k != "verdict"}, **lists, **made})
+    return Finding(**{**_fields(data), **lists, **made})
 
 
 def _part(data: Mapping[str, Any]) -> Part:
-    rest = {k: v for k, v in data.items() if k != "verdict"}
-    return Part(**{**rest, "effect": Estimate(**data["effect"])})
+    return Part(**{**_fields(data), "effect": Estimate(**data["effect"])})
+
+
+def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What is computed again is left out, and names of earlier versions are read as today's."""
+    return {EARLIER_NAMES.get(name, name): value for name, value in data.items() if name != "verdict"}
 
 
 def _panel(data: Mapping[str, Any]) -> Panel:
@@ -258,7 +263,7 @@ def _grid(data: Mapping[str, Any]) -> Grid:
     return Grid(data["title"], tuple(data["rows"]), tuple(data["columns"]), cases)
 
 
-def place(id: str) -> tuple[float, str]:
+def claim_order(id: str) -> tuple[float, str]:
     """2a is before 10a."""
     found = re.match(r"\d+", id)
     return (int(found[0]) if found else math.inf, id)

@@ -21,7 +21,7 @@ SHOWN = ("float32", "float64")  # precisions of the models that are compiled for
 FORMATS = {own.bits: name for name, own in PRECISIONS.items()}
 SEEN: dict[str, int] = {"sequences": 32, "steps": 20, "starts": 4}
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Floor:
 
     name: str
     E_least: Mapping[int, float]  # by what varies
-    says: str
+    statement: str
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ def compiled_from_dict(data: Mapping[str, Any]) -> Compiled:
 
     curves = {name: tuple(map(point, points)) for name, points in data["curves"].items()}
     by_size = lambda least: {int(x): value for x, value in least.items()}
-    floors = tuple(Floor(f["name"], by_size(f["E_least"]), f["says"]) for f in data["floors"])
+    floors = tuple(Floor(f["name"], by_size(f["E_least"]), f["statement"]) for f in data["floors"])
     return Compiled(curves, floors, tuple(data["notes"]))
 
 
 class CompiledCurves:
     """Curves, floors and reasons, as they come."""
 
-    def __init__(self, wanted: RatesRequest, say: Say):
-        self.wanted, self.say = wanted, say
+    def __init__(self, request: RatesRequest, report: Report):
+        self.request, self.report = request, report
         self.curves: dict[str, list[Point]] = {}
         self.floors: list[Floor] = []
         self.notes: list[str] = []
@@ -112,8 +112,8 @@ class CompiledCurves:
         proved: Certificate | None = None,
     ) -> Certificate:
         """A point of a curve: the new model, or the last one if that is better."""
-        wanted = self.wanted
-        proved = proved or certify(model, wanted.task, tolerance=TOLERANCE)
+        rates = self.request
+        proved = proved or certify(model, rates.task, tolerance=TOLERANCE)
         own = model.architecture.precision
         bound = proved.bound_by_precision[precision or own]
         points = self.curves.setdefault(curve, [])
@@ -121,7 +121,7 @@ class CompiledCurves:
             points.append(replace(points[-1], x=x))
             return proved
         runs_in_it = precision in (None, own)
-        seen = self.measured(model, wanted.length_at(x)) if runs_in_it else None
+        seen = self.measured(model, rates.length_at(x)) if runs_in_it else None
         if not runs_in_it:
             self.note(f"{curve}: nothing measured in {precision}; models run in {' and '.join(EVALUATED)}")
         err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
@@ -134,8 +134,8 @@ class CompiledCurves:
         where = id(model), length
         try:
             if where not in self._seen:
-                key = jr.key(self.wanted.seed)
-                found = measure(model, self.wanted.task, key=key, length=length, **SEEN)
+                key = jr.key(self.request.seed)
+                found = measure(model, self.request.task, key=key, length=length, **SEEN)
                 self._seen[where] = model, found
             return self._seen[where][1]
         except BadInput as reason:

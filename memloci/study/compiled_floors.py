@@ -32,38 +32,40 @@ FARTHEST_FORM = 16  # tuned: lags of adaptive sums that a floor is computed for
 
 def add_floors(curves: CompiledCurves, precisions: Sequence[str]) -> None:
     """The same at every size: no number of heads gets below."""
-    wanted = curves.wanted
+    rates = curves.request
     for precision in precisions:
         least = _floor(curves, PRECISIONS[precision].u)
         if least is not None:
-            name = f"any {wanted.encoding} heads, {precision}"
-            curves.floors.append(Floor(name, dict.fromkeys(wanted.values, least), _says(wanted, precision)))
+            name = f"any {rates.encoding} heads, {precision}"
+            curves.floors.append(
+                Floor(name, dict.fromkeys(rates.values, least), _statement(rates, precision))
+            )
 
 
-def _says(wanted: RatesRequest, what: str) -> str:
+def _statement(request: RatesRequest, what: str) -> str:
     return (
-        f"proved: in one layer no {wanted.encoding} heads, however many, have an error plus one rounding of their mass "
+        f"proved: in one layer no {request.encoding} heads, however many, have an error plus one rounding of their mass "
         f"in {what} below it, over sequences of any length"
     )
 
 
 def _floor(curves: CompiledCurves, u: float) -> float | None:
     """E_attn + u mass of any heads, as an error of the output; None, with a reason, where nothing is proved."""
-    wanted = curves.wanted
+    rates = curves.request
     try:
-        i, factor = _one_memory(wanted.task)
-        target = recall_target(wanted.task.recalls[i - 1])
+        i, factor = _one_memory(rates.task)
+        target = recall_target(rates.task.recalls[i - 1])
         if isinstance(target, SingleLag) and target.lag > FARTHEST:
             raise Obstacle(f"lag {target.lag:,} takes long; it is computed for lags up to {FARTHEST}")
-        curves.say("the least that any heads leave")
-        found, norm = lower_bound(wanted.rpe, target, price=u).error, float(target.norm().upper())
+        curves.report("the least that any heads leave")
+        found, norm = lower_bound(rates.rpe, target, price=u).error, float(target.norm().upper())
         # A single head is not charged for rounding, and its mass is at most ||rho||_1 + E <= 2 ||rho||_1.
         least = (found - 2 * u * norm) * factor * (1 - 1e-12)
     except (BadInput, Obstacle) as reason:
         curves.note(f"lower bound: {reason}")
         return None
     if least <= 0:
-        curves.note(f"lower bound: none above 0 was found for {wanted.encoding} heads")
+        curves.note(f"lower bound: none above 0 was found for {rates.encoding} heads")
         return None
     return least
 
@@ -92,15 +94,15 @@ def _one_memory(task: Task) -> tuple[int, float]:
     return best
 
 
-def capacity_floor(wanted: RatesRequest, architecture: Mapping[str, Any]) -> Floor | None:
+def capacity_floor(request: RatesRequest, architecture: Mapping[str, Any]) -> Floor | None:
     """The capacity bound for models of these sizes as they vary; None where it says nothing."""
     if architecture.get("attention") not in ("tmx", "dpf"):
         return None
     least: dict[int, float] = {}
-    for value in wanted.values:
-        sizes = {**architecture, **({wanted.vary: value} if wanted.vary in architecture else {})}
+    for value in request.values:
+        sizes = {**architecture, **({request.vary: value} if request.vary in architecture else {})}
         carried = sizes["layers"] * sizes["heads"] * sizes["value_dim"]
-        open_ = [q for q in questions(wanted.task).asked if q.reach < wanted.length_at(value)]
+        open_ = [q for q in questions(request.task).all if q.reach < request.length_at(value)]
         if carried < len(open_):
             least[value] = float(open_[carried].r)
     if not least:
@@ -116,27 +118,25 @@ def capacity_floor(wanted: RatesRequest, architecture: Mapping[str, Any]) -> Flo
 
 def floors_by_bits(curves: CompiledCurves) -> None:
     """Mass costs less with more bits, so what is proved of a finer format holds for a coarser one."""
-    wanted, best, least = curves.wanted, 0.0, dict[int, float]()
-    for bits in reversed(wanted.values):
+    rates, best, least = curves.request, 0.0, dict[int, float]()
+    for bits in reversed(rates.values):
         best = max(best, _floor(curves, PRECISIONS[FORMATS[bits]].u) or 0.0)
         if best > 0:
             least[bits] = best
     if least:
         by_size = dict(sorted(least.items()))
-        curves.floors.append(Floor(f"any {wanted.encoding} heads", by_size, _says(wanted, "so many bits")))
+        curves.floors.append(Floor(f"any {rates.encoding} heads", by_size, _statement(rates, "so many bits")))
 
 
 def note_form(curves: CompiledCurves, precisions: Sequence[str]) -> None:
     """What sums of this form cannot do; not a floor of the figure, for other models of these sizes are no such sums."""
-    wanted = curves.wanted
+    rates = curves.request
     for precision in precisions:
-        for i, (level, recall) in enumerate(
-            zip(wanted.task.levels, wanted.task.recalls, strict=True), start=1
-        ):
+        for i, (level, recall) in enumerate(zip(rates.task.levels, rates.task.recalls, strict=True), start=1):
             lags = sorted({*recall.cells} - {0}) if isinstance(recall, LagTable) else []
             if level == 0 and lags and 1 < lags[-1] <= FARTHEST_FORM:
-                curves.say("the least that sums of this form leave")
-                if (least := floor_of_form(wanted.rpe, lags, PRECISIONS[precision].u)) <= 0:
+                curves.report("the least that sums of this form leave")
+                if (least := floor_of_form(rates.rpe, lags, PRECISIONS[precision].u)) <= 0:
                     continue
                 curves.note(
                     f"compiled, {precision}: of all sums of this form, however many heads, none recalls memory {i} with an "

@@ -57,7 +57,7 @@ Built = tuple[Circuit, str]  # a circuit, and what to say of it
 
 
 def compiled(
-    wanted: RatesRequest, progress: Callable[[str, float], None] = lambda text, done: None
+    request: RatesRequest, progress: Callable[[str, float], None] = lambda text, done: None
 ) -> Compiled:
     """Everything that needs no training."""
     told = 0.0
@@ -67,9 +67,9 @@ def compiled(
         told += 0.1 * (1 - told)  # how many steps there will be depends on what they find
         progress(text, told)
 
-    curves = CompiledCurves(wanted, say)
+    curves = CompiledCurves(request, say)
     try:
-        match wanted.vary:
+        match request.vary:
             case "heads":
                 _heads(curves)
             case "width":
@@ -85,9 +85,9 @@ def compiled(
     return curves.found()
 
 
-def _recalled(wanted: RatesRequest, precision: str) -> Request:
+def _recalled(rates: RatesRequest, precision: str) -> Request:
     """What is asked of routes, where something is to be recalled."""
-    request = request_of(wanted.task, TOLERANCE, precision)
+    request = request_of(rates.task, TOLERANCE, precision)
     if not request.read:
         raise Obstacle("nothing is recalled")
     return request
@@ -97,23 +97,23 @@ def _recalled(wanted: RatesRequest, precision: str) -> Request:
 
 
 def _heads(curves: CompiledCurves) -> None:
-    wanted = curves.wanted
-    of_heads = _kernel_heads if wanted.task.stationary else _pointer_heads
+    rates = curves.request
+    of_heads = _kernel_heads if rates.task.stationary else _pointer_heads
     for precision in SHOWN:
         curve = f"compiled, {precision}"
         try:
-            request = _recalled(wanted, precision)
+            request = _recalled(rates, precision)
         except (BadInput, Obstacle) as reason:
             curves.note(f"{curve}: {reason}")
             continue
-        for H in wanted.values:
-            curves.say(f"{curve}: {_count(H, 'head')}")
+        for H in rates.values:
+            curves.report(f"{curve}: {_count(H, 'head')}")
             try:
-                circuit, what = of_heads(wanted.rpe, request, H, precision)
+                circuit, what = of_heads(rates.rpe, request, H, precision)
                 curves.add(curve, H, compile_circuit(circuit), what)
             except (BadInput, Obstacle) as reason:
                 curves.note(f"{curve}: none of {_count(H, 'head')}: {reason}")
-    (add_floors if wanted.task.stationary else note_form)(curves, SHOWN)
+    (add_floors if rates.task.stationary else note_form)(curves, SHOWN)
 
 
 def _kernel_heads(rpe: RpeName, request: Request, heads: int, precision: str) -> Built:
@@ -151,39 +151,39 @@ def _slow(rpe: RpeName, request: Request, heads: int) -> str | None:
 
 def _of_as_many(curves: CompiledCurves, curve: str, request: Request, precision: str) -> Built:
     """Of as many heads as are trained, or of fewer where that would take long."""
-    wanted, heads = curves.wanted, curves.wanted.heads
-    if reason := _slow(wanted.rpe, request, heads):
+    rates, heads = curves.request, curves.request.heads
+    if reason := _slow(rates.rpe, request, heads):
         heads = min(heads, SLOW_HEADS)
-        curves.note(f"{curve}: {_count(heads, 'head')} in place of {wanted.heads}: {reason}")
-    return _kernel_heads(wanted.rpe, request, heads, precision)
+        curves.note(f"{curve}: {_count(heads, 'head')} in place of {rates.heads}: {reason}")
+    return _kernel_heads(rates.rpe, request, heads, precision)
 
 
-def _sum_text(found: KernelSum) -> str:
-    return f"one layer of {_count(found.heads, f'{found.rpe} head')}, mass {number(found.mass, 2)}"
+def _sum_text(kernel_sum: KernelSum) -> str:
+    return f"one layer of {_count(kernel_sum.heads, f'{kernel_sum.rpe} head')}, mass {number(kernel_sum.mass, 2)}"
 
 
 # -- width ------------------------------------------------------------------------------------------------
 
 
 def _width(curves: CompiledCurves) -> None:
-    wanted, curve = curves.wanted, f"compiled, {DEFAULT}"
+    rates, curve = curves.request, f"compiled, {DEFAULT}"
     curves.note("lower bound: none is proved against the width")
-    request = request_of(wanted.task, TOLERANCE, DEFAULT)
+    request = request_of(rates.task, TOLERANCE, DEFAULT)
     need, exact = request.readout.width, not any(request.readout.E_ffn)
     if exact:
         curves.note(
             f"{curve}: the readout is exact with {_count(need, 'neuron')}, so the error does not fall with more"
         )
-    for m in wanted.values:
-        curves.say(f"{curve}: {_count(m, 'neuron')}")
+    for m in rates.values:
+        curves.report(f"{curve}: {_count(m, 'neuron')}")
         try:
             if exact and m < need:
                 curves.note(f"{curve}: none is built with {_count(m, 'neuron')}")
                 continue
             ridge = request.readout
             if not exact:
-                reach = {n: box.hi - wanted.task.domains[n][-1].hi for n, box in ridge.box.items()}
-                ridge = readout_ridge(wanted.task, max_width=m, reach=reach)
+                reach = {n: box.hi - rates.task.domains[n][-1].hi for n, box in ridge.box.items()}
+                ridge = readout_ridge(rates.task, max_width=m, reach=reach)
             circuit, recall = _recalling(replace(request, readout=ridge))
             what = (
                 f"{recall}, {_count(ridge.width, 'neuron')}, E_ffn at most {number(Proved(max(ridge.E_ffn)))}"
@@ -207,31 +207,31 @@ def _recalling(request: Request) -> Built:
 
 
 def _layers(curves: CompiledCurves) -> None:
-    if curves.wanted.task.stationary:
+    if curves.request.task.stationary:
         curves.note("lower bound: none is proved against the number of layers")
         _shifts(curves)
         return
     curves.note("lower bound: dot products do not factorise, so the capacity bound says nothing about them")
-    request = _recalled(curves.wanted, DEFAULT)
+    request = _recalled(curves.request, DEFAULT)
     for route in ("rotary", "chain"):
         _route(curves, request, route)
 
 
 def _shifts(curves: CompiledCurves) -> None:
     """As many layers as there may be, each a shift that is as short as they allow."""
-    wanted, curve = curves.wanted, f"compiled, {DEFAULT}"
-    if wanted.encoding != "lin":
-        curves.note(f"{curve}: with shifts by lin heads, for no route has them of {wanted.encoding} heads")
-    request = _recalled(wanted, DEFAULT)
-    far = max(wanted.task.fixed_lags.values(), default=0)
-    for L in wanted.values:
+    rates, curve = curves.request, f"compiled, {DEFAULT}"
+    if rates.encoding != "lin":
+        curves.note(f"{curve}: with shifts by lin heads, for no route has them of {rates.encoding} heads")
+    request = _recalled(rates, DEFAULT)
+    far = max(rates.task.fixed_lags.values(), default=0)
+    for L in rates.values:
         step = max(1, math.ceil(far / L))
-        curves.say(f"{curve}: {_count(L, 'layer')}")
+        curves.report(f"{curve}: {_count(L, 'layer')}")
         if step > FARTHEST:
             curves.note(f"{curve}: none of {_count(L, 'layer')}: shifts by {step:,} take long to fit")
             continue
         try:
-            circuit = depth(request, step, wanted.heads)
+            circuit = depth(request, step, rates.heads)
             what = f"{_count(len(circuit.layers), 'layer')} of shifts by up to {step}, {_count(circuit.heads, 'head')}"
             curves.add(curve, L, compile_circuit(circuit), what)
         except (BadInput, Obstacle) as reason:
@@ -240,16 +240,16 @@ def _shifts(curves: CompiledCurves) -> None:
 
 def _route(curves: CompiledCurves, request: Request, route: str) -> None:
     """The same model at every number of layers that is enough for it."""
-    wanted, curve = curves.wanted, f"compiled, {route}"
-    curves.say(curve)
+    rates, curve = curves.request, f"compiled, {route}"
+    curves.report(curve)
     try:
         circuit = ROUTES[route](request)
     except (BadInput, Obstacle) as reason:
         curves.note(f"{curve}: {reason}")
         return
     need = len(circuit.layers)
-    fits = [L for L in wanted.values if need <= L]
-    if len(fits) < len(wanted.values):
+    fits = [L for L in rates.values if need <= L]
+    if len(fits) < len(rates.values):
         curves.note(f"{curve}: takes {_count(need, 'layer')}; nothing is built with fewer")
     if fits:
         model, proved = compile_circuit(circuit), None
@@ -262,15 +262,15 @@ def _route(curves: CompiledCurves, request: Request, route: str) -> None:
 
 def _one_for_all(curves: CompiledCurves) -> None:
     """One model, whose bound holds for every length and needs no samples."""
-    wanted = curves.wanted
+    rates = curves.request
     for curve, (circuit, what) in _of_the_sizes(curves, DEFAULT, DEFAULT):
         model, proved = compile_circuit(circuit), None
-        for value in wanted.values:
-            curves.say(f"{curve}: {wanted.vary} {value:,}")
+        for value in rates.values:
+            curves.report(f"{curve}: {rates.vary} {value:,}")
             proved = _again(curves, curve, value, model, what, proved)
-    if not wanted.task.stationary:
-        curves.note(f"lower bound: none is proved of dot products against {wanted.vary}")
-    elif wanted.vary == "length":
+    if not rates.task.stationary:
+        curves.note(f"lower bound: none is proved of dot products against {rates.vary}")
+    elif rates.vary == "length":
         curves.note("lower bound: proved over sequences of any length together, and of no single length")
     else:
         add_floors(curves, (DEFAULT,))
@@ -280,7 +280,7 @@ def _again(
     curves: CompiledCurves, curve: str, value: int, model: Transformer, what: str, proved: Certificate | None
 ) -> Certificate:
     """A point of a model that is the same at all of them; another length is measured anew."""
-    if proved is None or curves.wanted.vary != "length":
+    if proved is None or curves.request.vary != "length":
         return curves.add(curve, value, model, what, proved=proved)
     seen = curves.measured(model, value)
     err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
@@ -289,23 +289,25 @@ def _again(
     return proved
 
 
-def _of_the_sizes(curves: CompiledCurves, own: str, precision: str) -> Iterator[tuple[str, Built]]:
-    """Circuits in the precision `own`, whose numbers are those of `precision`: one layer of as many heads as are
+def _of_the_sizes(
+    curves: CompiledCurves, stored_precision: str, precision: str
+) -> Iterator[tuple[str, Built]]:
+    """Circuits in `stored_precision`, whose numbers are those of `precision`: one layer of as many heads as are
     trained, and a head for every memory, which need not cancel."""
-    wanted = curves.wanted
+    rates = curves.request
     made: dict[str, Callable[[str, Request], Built]] = {}
-    if wanted.task.stationary:
-        made[f"compiled, {wanted.encoding} heads"] = lambda curve, request: _of_as_many(
+    if rates.task.stationary:
+        made[f"compiled, {rates.encoding} heads"] = lambda curve, request: _of_as_many(
             curves, curve, request, precision
         )
-    if any(isinstance(recall, LagTable) for recall in wanted.task.recalls):
+    if any(isinstance(recall, LagTable) for recall in rates.task.recalls):
         made["compiled, rotary"] = lambda curve, request: _rotary(request)
     for curve, make in made.items():
-        curves.say(f"{curve}: {precision}")
+        curves.report(f"{curve}: {precision}")
         try:
-            yield curve, make(curve, _recalled(wanted, own))
+            yield curve, make(curve, _recalled(rates, stored_precision))
         except (BadInput, Obstacle) as reason:
-            where = f" in {precision}:" if wanted.vary == "bits" else ""
+            where = f" in {precision}:" if rates.vary == "bits" else ""
             curves.note(f"{curve}:{where} {reason}")
 
 
@@ -318,13 +320,13 @@ def _rotary(request: Request) -> Built:
 
 
 def _bits(curves: CompiledCurves) -> None:
-    wanted = curves.wanted
-    for bits in wanted.values:
+    rates = curves.request
+    for bits in rates.values:
         name = FORMATS[bits]
         own = name if PRECISIONS[name].evaluates else DEFAULT  # whose numbers include those of the format
         for curve, (circuit, what) in _of_the_sizes(curves, own, name):
             curves.add(curve, bits, compile_circuit(circuit), what, precision=name)
-    if wanted.task.stationary:
+    if rates.task.stationary:
         floors_by_bits(curves)
     else:
         curves.note("lower bound: none is proved of dot products against bits")

@@ -16,7 +16,7 @@ from memloci import __version__
 from memloci.core.errors import BadInput
 from memloci.core.files import parse_json, replace_together
 from memloci.study import finding_cache
-from memloci.study.claim import Finding, finding_from_dict, place
+from memloci.study.claim import Finding, claim_order, finding_from_dict
 from memloci.study.claims import CLAIMS
 from memloci.study.run import FINDINGS
 
@@ -24,17 +24,17 @@ DOCS, VERDICTS = "docs", "verdicts.json"
 BEGIN, END = "<!-- verdicts: written by `make verdicts` -->", "<!-- end of verdicts -->"
 
 
-def about(shown: Sequence[Finding]) -> dict[str, str]:
+def about(findings: Sequence[Finding]) -> dict[str, str]:
     """How these findings come about again, and with what they were made."""
-    all_of = "all" if len(shown) == len(CLAIMS) else " ".join(finding.id for finding in shown)
+    all_of = "all" if len(findings) == len(CLAIMS) else " ".join(finding.id for finding in findings)
     return {
-        "command": shown[0].settings.replace(" study ", f" study {all_of} ", 1),
+        "command": findings[0].settings.replace(" study ", f" study {all_of} ", 1),
         "version": f"memloci {__version__}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
 
 
-def shown_with(findings: Sequence[Finding], out: Path) -> list[Finding]:
+def with_stored(findings: Sequence[Finding], out: Path) -> list[Finding]:
     """The findings that the pages of a directory show: these, and those kept there."""
     profile = findings[0].profile
     found = {finding.id: finding for finding in findings}
@@ -52,7 +52,7 @@ def records_with(findings: Sequence[Finding], readme: Path) -> list[dict[str, An
     new = [{**finding.to_dict(), "panels": [], "arms": []} for finding in findings]  # what the table needs
     replaced = {(record["profile"], record["id"]) for record in new}
     old = [each for each in _records(readme) if (each["profile"], each["id"]) not in replaced]
-    return sorted(old + new, key=lambda record: (record["profile"] == "full", *place(record["id"])))
+    return sorted(old + new, key=lambda record: (record["profile"] == "full", *claim_order(record["id"])))
 
 
 def write_readme(readme: Path, records: Sequence[Mapping[str, Any]], table: str) -> None:

@@ -35,7 +35,7 @@ from memloci.study.rates_request import arms_of, read, runs_without_result
 from memloci.study.tuned_runs import tuned_runs
 from memloci.tasks.load import load_task
 from memloci.tasks.task import Task
-from memloci.train.cache import place
+from memloci.train.cache import directory
 
 STEPS, SEEDS = 600, 5
 WIDER = 2  # times that the two rates of tuned_runs.py are followed up where the better one is at an end
@@ -125,22 +125,25 @@ def rates(
         panels=panels,
         rows=tuple(rows_of(built, floors, results)),
         slopes=tuple(slopes_of(wanted, panels)),
-        paper=paper.says if paper else "",
-        floors={floor.name: floor.says for floor in floors},
+        paper=paper.statement if paper else "",
+        floors={floor.name: floor.statement for floor in floors},
         notes=tuple(dict.fromkeys(notes)),
         seconds=round(computed + cost, 1),
         command=_command(task, wanted, seeds, steps, seed, trained, values),
     )
 
 
-def _compiled(wanted: RatesRequest, progress: Progress) -> Compiled:
+def _compiled(request: RatesRequest, progress: Progress) -> Compiled:
     """Kept beside the compiled programs (train/cache.py), so the same question again only draws."""
-    settings = [wanted.task.to_dict(), *(getattr(wanted, f.name) for f in fields(wanted) if f.name != "task")]
-    name, where = finding_cache.fingerprint(settings), place()
+    settings = [
+        request.task.to_dict(),
+        *(getattr(request, f.name) for f in fields(request) if f.name != "task"),
+    ]
+    name, where = finding_cache.fingerprint(settings), directory()
     file = where / "curves" / f"{name[:32]}.json" if where else None
     if file is not None and (found := finding_cache.read(file, name)) is not None:
         return compiled_from_dict(found)
-    built = compiled(wanted, progress)
+    built = compiled(request, progress)
     if file is not None:
         try:
             finding_cache.write(file, name, asdict(built))
@@ -151,16 +154,16 @@ def _compiled(wanted: RatesRequest, progress: Progress) -> Compiled:
 
 def _command(
     task: Any,
-    wanted: RatesRequest,
+    request: RatesRequest,
     seeds: int,
     steps: int,
     seed: int,
     trained: bool,
     values: Sequence[int] | None,
 ) -> str:
-    words = ["memloci", "rates", "TASK.toml" if isinstance(task, Task) else str(task), "--vary", wanted.vary]
-    words += ["--encoding", wanted.encoding] if wanted.encoding != "lin" else []
-    words += ["--values", ",".join(map(str, wanted.values))] if values is not None else []
+    words = ["memloci", "rates", "TASK.toml" if isinstance(task, Task) else str(task), "--vary", request.vary]
+    words += ["--encoding", request.encoding] if request.encoding != "lin" else []
+    words += ["--values", ",".join(map(str, request.values))] if values is not None else []
     words += ["--seeds", str(seeds)] if seeds != SEEDS else []
     words += ["--steps", str(steps)] if steps != STEPS else []
     words += ["--seed", str(seed)] if seed else []

@@ -47,14 +47,14 @@ class Paper:
 
     slope: float
     label: str
-    says: str
+    statement: str
 
 
-def paper_of(wanted: RatesRequest, notes: list[str]) -> Paper | None:
-    said = paper_rates(wanted.task)
-    match wanted.vary:
+def paper_of(request: RatesRequest, notes: list[str]) -> Paper | None:
+    said = paper_rates(request.task)
+    match request.vary:
         case "heads":
-            return _paper_of_heads(wanted, said, notes)
+            return _paper_of_heads(request, said, notes)
         case "width":
             return Paper(said.width_slope, f"the paper's {said.width}", f"E_ffn falls like {said.width}")
         case "layers":
@@ -64,17 +64,17 @@ def paper_of(wanted: RatesRequest, notes: list[str]) -> Paper | None:
     return None
 
 
-def _paper_of_heads(wanted: RatesRequest, said: PaperRates, notes: list[str]) -> Paper | None:
+def _paper_of_heads(request: RatesRequest, said: PaperRates, notes: list[str]) -> Paper | None:
     """A line of slope -1 stands for H^-n, where n = 1 is among those that the theorem allows."""
-    found = said.rate(wanted.encoding)
+    found = said.rate(request.encoding)
     if found is None:
-        why = said.none or f"its theorem for {wanted.encoding} heads is about other tails"
-        notes.append(f"paper: no rate in {wanted.encoding} heads: {why}")
+        why = said.none or f"its theorem for {request.encoding} heads is about other tails"
+        notes.append(f"paper: no rate in {request.encoding} heads: {why}")
         return None
     statement, rate = found
     if not rate.there:
         notes.append(
-            f"paper: {statement.result} gives {wanted.encoding} heads no rate here: {rate.condition}"
+            f"paper: {statement.result} gives {request.encoding} heads no rate here: {rate.condition}"
         )
         return None
     steep = ": steeper than any line" if rate.most is None else ""
@@ -86,7 +86,7 @@ def _paper_of_heads(wanted: RatesRequest, said: PaperRates, notes: list[str]) ->
 
 
 def panel_of(
-    wanted: RatesRequest,
+    request: RatesRequest,
     measure: str,
     built: Compiled,
     floors: Sequence[Floor],
@@ -103,8 +103,8 @@ def panel_of(
         if not all(proved):
             notes.append(f"{name}: no bound below infinity at {_listed(x, proved)}")
         series.append(Series(name, x, proved, "certified"))
-        if wanted.vary not in ONE_MODEL and len(_falling(_positive(series[-1]))) < 2:
-            notes.append(f"{name}: its bound does not fall with {wanted.vary}, so it has no slope")
+        if request.vary not in ONE_MODEL and len(_falling(_positive(series[-1]))) < 2:
+            notes.append(f"{name}: its bound does not fall with {request.vary}, so it has no slope")
         if any(point.err_sup is not None for point in points):
             seen = [point.err_mean_square if square else point.err_sup for point in points]
             series.append(Series(name, x, tuple(map(_finite, seen)), "measured"))
@@ -114,15 +114,15 @@ def panel_of(
     if floors and square:
         notes.append("lower bound: proved of the largest error only; none of the mean square")
     series += [] if square else map(_bound, floors)
-    if paper is not None and (guide := _guide(wanted, series, paper, 2 if square else 1)):
+    if paper is not None and (guide := _guide(request, series, paper, 2 if square else 1)):
         series.append(guide)
     what = MEASURES[measure]
     return Panel(
-        title=f"{what[0].upper()}{what[1:]} against {wanted.vary}",
-        x=AXES.get(wanted.vary, wanted.vary),
+        title=f"{what[0].upper()}{what[1:]} against {request.vary}",
+        x=AXES.get(request.vary, request.vary),
         y=what,
         series=tuple(series),
-        log_x=wanted.vary != "bits",
+        log_x=request.vary != "bits",
     )
 
 
@@ -145,7 +145,7 @@ def _bound(floor: Floor) -> Series:
     )
 
 
-def _guide(wanted: RatesRequest, series: Sequence[Series], paper: Paper, power: int) -> Series | None:
+def _guide(request: RatesRequest, series: Sequence[Series], paper: Paper, power: int) -> Series | None:
     """A line of the paper's slope through the first point of the first curve that falls, if there is one."""
     curves = [(own, _positive(own)) for own in series if own.kind in ("certified", "trained")]
     curves.sort(key=lambda curve: curve[0].kind == "certified" and len(_falling(curve[1])) < 2)
@@ -154,7 +154,7 @@ def _guide(wanted: RatesRequest, series: Sequence[Series], paper: Paper, power: 
         return None
     x, values = points[0]
     start = 10 ** (sum(map(math.log10, values)) / len(values))
-    at = tuple(value for value in wanted.values if value >= x)
+    at = tuple(value for value in request.values if value >= x)
     line = tuple((start * (value / x) ** (power * paper.slope),) for value in at)
     return Series(paper.label if power == 1 else f"{paper.label}, squared", at, line, "paper")
 
@@ -195,18 +195,18 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def slopes_of(wanted: RatesRequest, panels: Sequence[Panel]) -> list[Slope]:
-    kinds = ("trained",) if wanted.vary in ONE_MODEL else ("certified", "measured", "trained")
+def slopes_of(request: RatesRequest, panels: Sequence[Panel]) -> list[Slope]:
+    kinds = ("trained",) if request.vary in ONE_MODEL else ("certified", "measured", "trained")
     return [
-        _slope(wanted, measure, series)
+        _slope(request, measure, series)
         for measure, panel in zip(MEASURES, panels, strict=True)
         for series in panel.series
         if series.kind in kinds
     ]
 
 
-def _slope(wanted: RatesRequest, measure: str, series: Series) -> Slope:
-    size: Callable[[int], float] = (lambda bits: 2.0**bits) if wanted.vary == "bits" else float
+def _slope(request: RatesRequest, measure: str, series: Series) -> Slope:
+    size: Callable[[int], float] = (lambda bits: 2.0**bits) if request.vary == "bits" else float
     points = _positive(series)
     if series.kind != "trained":
         points = _falling(points)

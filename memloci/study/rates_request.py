@@ -87,38 +87,38 @@ def _defaults(task: Task, vary: str) -> tuple[int, ...]:
 # -- training --------------------------------------------------------------------------------------------
 
 
-def arms_of(wanted: RatesRequest, steps: int, notes: list[str]) -> dict[int, Arm]:
+def arms_of(request: RatesRequest, steps: int, notes: list[str]) -> dict[int, Arm]:
     """What is trained at every value; notes say what is not."""
     arms: dict[int, Arm] = {}
-    for value in wanted.values:
-        architecture, training = _sizes(wanted), _training(wanted, steps)
-        if wanted.vary in ("heads", "width", "layers"):
-            architecture[wanted.vary] = value
-        elif wanted.vary in ("samples", "length"):
-            training[wanted.vary] = value
+    for value in request.values:
+        architecture, training = _sizes(request), _training(request, steps)
+        if request.vary in ("heads", "width", "layers"):
+            architecture[request.vary] = value
+        elif request.vary in ("samples", "length"):
+            training[request.vary] = value
         elif (reason := _format(FORMATS[value])) is not None:
             notes.append(reason)
             continue
         else:
             architecture["precision"] = FORMATS[value]
-        arm = Arm(f"{wanted.vary} {value:,}", wanted.task.to_dict(), architecture, training)
+        arm = Arm(f"{request.vary} {value:,}", request.task.to_dict(), architecture, training)
         try:
-            arm.run(RATES[0], wanted.seed)
+            arm.run(RATES[0], request.seed)
         except BadInput as reason:
-            notes.append(f"trained: none with {wanted.vary} {value:,}: {reason}")
+            notes.append(f"trained: none with {request.vary} {value:,}: {reason}")
             continue
         arms[value] = arm
     if not arms:
-        notes.append(f"trained: nothing, for no {wanted.vary} can be")
+        notes.append(f"trained: nothing, for no {request.vary} can be")
     return arms
 
 
-def _sizes(wanted: RatesRequest) -> dict[str, Any]:
-    task = wanted.task
-    sizes: dict[str, Any] = {"layers": 1, "heads": wanted.heads, "encoding": wanted.encoding, "dim": 32}
+def _sizes(request: RatesRequest) -> dict[str, Any]:
+    task = request.task
+    sizes: dict[str, Any] = {"layers": 1, "heads": request.heads, "encoding": request.encoding, "dim": 32}
     if not task.stationary:
         sizes |= {"layers": task.paper_layers, "width": WIDTH}
-        if wanted.vary == "heads":  # the form that is compiled, and that the capacity bound is about
+        if request.vary == "heads":  # the form that is compiled, and that the capacity bound is about
             real = sum(not channel.finite for channel in task.channels)
             sizes |= {"attention": "tmx", "normalisation": "none", "value_dim": max(1, real)}
             return sizes | {"norm": "rms"}  # without it most runs on `pointer` diverged
@@ -134,9 +134,9 @@ def _sizes(wanted: RatesRequest) -> dict[str, Any]:
     }
 
 
-def _training(wanted: RatesRequest, steps: int) -> dict[str, Any]:
+def _training(request: RatesRequest, steps: int) -> dict[str, Any]:
     every = max(1, math.ceil(steps / 4))
-    return {"steps": steps, "batch": BATCH, "length": wanted.length, "evaluate_every": every}
+    return {"steps": steps, "batch": BATCH, "length": request.length, "evaluate_every": every}
 
 
 def _format(name: str) -> str | None:

@@ -99,7 +99,7 @@ def _trained(
     store: Path,
     seed: int,
     progress: Progress,
-    where: Mapping[str, Any],
+    places: Mapping[str, Any],
 ) -> dict[str, Result]:
     """The results of all arms; claims of one budget share a queue."""
     budgets: dict[Profile, set[str]] = {}
@@ -117,7 +117,7 @@ def _trained(
             pilots=range(PILOT + APART * seed, PILOT + APART * seed + budget.pilots),
             wider=budget.wider,
             progress=lambda text, done, first=first, span=span: progress(text, first + span * done),
-            **where,
+            **places,
         )
         results |= found
     return results
@@ -142,12 +142,12 @@ def _find(
     results: Mapping[str, Result],
     profile: Profile,
     store: Path,
-    place: Path,
+    directory: Path,
     command: str,
     progress: Progress,
 ) -> Finding:
     name = _fingerprint(claim, profile, results)
-    file = place / FINDINGS / f"{claim.id}-{profile.name}.json"
+    file = directory / FINDINGS / f"{claim.id}-{profile.name}.json"
     if (found := _cached(file, name)) is not None:
         return found
 
@@ -168,7 +168,7 @@ def _find(
         profile=profile.name,
         seeds=claim.budget(profile).seeds if results else 0,
         parts=judged.parts,
-        said=judged.said,
+        summary=judged.summary,
         panels=judged.panels,
         arms=_rows(results, claim.measure),
         notes=(*judged.notes, *_warnings(results.values(), claim.measure)),
@@ -253,13 +253,13 @@ def _command(name: str, profile: Profile, text: str | Path | None, seed: int) ->
     return shlex.join(["memloci", "study", name, f"--{profile.name}", *own])
 
 
-def _corpus(place: Path) -> Path:
+def _corpus(directory: Path) -> Path:
     """The source of Python's standard library, as one file: text that is everywhere."""
-    path = place / CORPUS
+    path = directory / CORPUS
     if not path.exists():
         files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
         content = b"".join(file.read_bytes() for file in files)[:CORPUS_BYTES]
         if not content:
             raise BadInput("this Python has no source of its standard library; give a file with --text")
-        replace_together(place, {CORPUS: content})
+        replace_together(directory, {CORPUS: content})
     return path

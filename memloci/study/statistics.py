@@ -102,7 +102,7 @@ def _t(nu: float, level: float) -> float:
 class Part:
     """One comparison of a claim: the effect should be above, or below, the margin."""
 
-    says: str
+    statement: str
     effect: Estimate
     margin: float
     unit: str

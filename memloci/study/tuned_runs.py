@@ -112,22 +112,22 @@ def _rate(half_decades: int) -> float:
     return float(f"{3 if odd else 1}e{tens}")
 
 
-def _record(seen: Mapping[str, Any], run: Run) -> RunRecord:
-    row = seen.get(run.key) or {}
+def _record(rows: Mapping[str, Any], run: Run) -> RunRecord:
+    row = rows.get(run.key) or {}
     if not row.get("record"):
         return RunRecord("failed", error=row.get("error"))
     return record_from_dict(row["record"])
 
 
-def _seconds(seen: Mapping[str, Any], run: Run) -> float:
+def _seconds(rows: Mapping[str, Any], run: Run) -> float:
     """A run that was stopped and went on has no cost of its own; its record knows the time of its steps."""
-    cost = (seen.get(run.key) or {}).get("cost")
-    return _record(seen, run).seconds or 0.0 if cost is None else cost
+    cost = (rows.get(run.key) or {}).get("cost")
+    return _record(rows, run).seconds or 0.0 if cost is None else cost
 
 
-def _median_loss(seen: Mapping[str, Any], runs: Sequence[Run]) -> float | None:
+def _median_loss(rows: Mapping[str, Any], runs: Sequence[Run]) -> float | None:
     """None where a pilot diverged or failed."""
-    losses = [_record(seen, run).held_out for run in runs]
+    losses = [_record(rows, run).held_out for run in runs]
     numbers = [loss for loss in losses if loss is not None]
     return statistics.median(numbers) if len(numbers) == len(losses) else None
 

@@ -17,7 +17,7 @@ def best_fits(runs: Runs) -> list[Fit]:
     Runs that have no model, because they failed or diverged, are passed over.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in runs.whole():
+    for row in runs.complete():
         if (row["record"] or {}).get("held_out") is not None:
             groups.setdefault(_but_seed(row["config"]), []).append(row)
     loss = lambda rows: statistics.median(row["record"]["held_out"] for row in rows)

@@ -60,11 +60,11 @@ class Sweep:
     impossible: tuple[Impossible, ...] = ()
 
 
-def read_sweep(path: str | Path, ask: Ask = lambda count: None) -> Sweep:
+def read_sweep(path: str | Path, confirm: Ask = lambda count: None) -> Sweep:
     """The sweep in a TOML file; its task and data files are looked for beside it."""
     path = Path(path)
     try:
-        return make_sweep(_parse(path), path.parent, path.stem, ask)
+        return make_sweep(_parse(path), path.parent, path.stem, confirm)
     except BadInput as error:
         raise error.within(str(path)) from None
 
@@ -83,7 +83,7 @@ def make_sweep(
     data: Mapping[str, Any],
     beside: Path = Path(),
     name: str = "sweep",
-    ask: Ask = lambda count: None,
+    confirm: Ask = lambda count: None,
 ) -> Sweep:
     """The sweep that a file's content describes."""
     _refuse_unknown(data, KEYS)
@@ -100,7 +100,7 @@ def make_sweep(
         _check_path(path, tasks)
     if (count := _count(grid, drawn)) > MAX_RUNS:
         raise BadInput(f"{count:,} combinations; a sweep has at most {MAX_RUNS:,}")
-    ask(count)
+    confirm(count)
     return _expand(name, base, tasks, _combinations(grid, drawn))
 
 
@@ -116,10 +116,10 @@ def check_name(name: Any) -> None:
         )
 
 
-def _refuse_unknown(table: Mapping[str, Any], known: Any) -> None:
+def _refuse_unknown(table: Mapping[str, Any], keys: Any) -> None:
     for key in table:
-        if key not in known:
-            raise BadInput(f"unknown key {shorten(key)}; the keys are {', '.join(known)}")
+        if key not in keys:
+            raise BadInput(f"unknown key {shorten(key)}; the keys are {', '.join(keys)}")
 
 
 def _table(value: Any, key: str) -> dict[str, Any]:
@@ -148,11 +148,11 @@ def _grid(table: Any) -> Choices:
     return values
 
 
-def _check_choices(choices: Any, place: str) -> None:
+def _check_choices(choices: Any, key: str) -> None:
     if not isinstance(choices, list):
-        raise BadInput(f"{place}: must be a list of values, found {shorten(choices)}")
+        raise BadInput(f"{key}: must be a list of values, found {shorten(choices)}")
     if not choices:
-        raise BadInput(f"{place}: the list is empty; name the values to try")
+        raise BadInput(f"{key}: the list is empty; name the values to try")
 
 
 def _unquoted(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,10 +190,10 @@ def _random(table: Any) -> Choices:
     return drawn
 
 
-def _distribution(described: Any, place: str) -> Callable[[random.Random], Any]:
+def _distribution(described: Any, key: str) -> Callable[[random.Random], Any]:
     if not isinstance(described, dict) or not {"values", "low"} & set(described):
         raise BadInput(
-            f"{place}: must be {{ low = .., high = .. }} or {{ values = [..] }}, found {shorten(described)}"
+            f"{key}: must be {{ low = .., high = .. }} or {{ values = [..] }}, found {shorten(described)}"
         )
     try:
         if "values" in described:
@@ -203,7 +203,7 @@ def _distribution(described: Any, place: str) -> Callable[[random.Random], Any]:
         _refuse_unknown(described, ("low", "high", "scale"))
         return _interval(described["low"], described.get("high"), described.get("scale", "linear"))
     except BadInput as error:
-        raise error.within(place) from None
+        raise error.within(key) from None
 
 
 def _interval(low: Any, high: Any, scale: Any) -> Callable[[random.Random], Any]:

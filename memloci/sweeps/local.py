@@ -52,7 +52,7 @@ def run(job: Job, workers: int | None = None, progress: Progress = lambda text, 
     workers = workers or os.cpu_count() or 1
     with Store(job.store) as store, Crew(replace(job, workers=workers), store) as crew:
         try:
-            look_on(job, store, crew, progress)
+            supervise(job, store, crew, progress)
         except KeyboardInterrupt:
             progress("stopping, checkpoints are kept; Ctrl-C again stops at once", 0.0)
             raise
@@ -67,7 +67,7 @@ class Team(Protocol):
     def fill(self, waiting: int) -> None: ...
 
 
-def look_on(job: Job, store: Store, crew: Team, progress: Progress) -> None:
+def supervise(job: Job, store: Store, crew: Team, progress: Progress) -> None:
     """Until no run of the sweep is open: replace the dead, and take back what other drivers' dead had."""
     first = counts = store.counts(job.sweep)
     searched = asked = 0.0
@@ -119,7 +119,7 @@ class Crew:
             hand.process.kill()
             hand.close()
             try:
-                self.store.give_back(owner)
+                self.store.release(owner)
             except StoreTrouble:  # the next driver finds that the owner is dead
                 pass
 
@@ -158,7 +158,7 @@ class Crew:
                 self._died(owner, f"{_ending(status)}{': ' if words else ''}{words}")
 
     def _died(self, owner: str, cause: str) -> None:
-        had = self.store.take_back(owner, cause, self.job.most_deaths)
+        had = self.store.reclaim(owner, cause, self.job.most_deaths)
         self.stillborn = 0 if had else self.stillborn + 1
         if self.stillborn >= self.job.most_deaths:
             raise RuntimeError(f"workers do not start: {cause}")

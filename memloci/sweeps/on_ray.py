@@ -26,7 +26,7 @@ from typing import Any
 from memloci import __version__
 from memloci.core.errors import BadInput
 from memloci.core.specs import shorten
-from memloci.sweeps.local import ONE_THREAD, SHARED, Progress, look_on
+from memloci.sweeps.local import ONE_THREAD, SHARED, Progress, supervise
 from memloci.sweeps.store import Claim, Outcome, Store, StoreTrouble
 from memloci.sweeps.worker import Job, Trainer, load_engine
 
@@ -51,7 +51,7 @@ def run(
             _cluster(ray, address, workers),
             Fleet(job, store, ray, workers) as fleet,
         ):
-            look_on(job, store, fleet, progress)
+            supervise(job, store, fleet, progress)
 
 
 # The cluster.
@@ -196,8 +196,8 @@ class Mail:
     def __init__(self) -> None:
         self.queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
 
-    def keep(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool:
-        self.queue.put(_message("keep", list(states.values()), step=step, keys=list(states)))
+    def save_checkpoints(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool:
+        self.queue.put(_message("save", list(states.values()), step=step, keys=list(states)))
         return True  # whoever has lost the lease is ended by the driver
 
     def finish(self, owner: str, outcomes: Sequence[Outcome], cost: float | None = None) -> int:
@@ -265,7 +265,7 @@ class Fleet:
         for owner in list(self.flights):
             self._recall(owner)
             with suppress(StoreTrouble):  # the next driver finds that the owner is dead
-                self.store.give_back(owner)
+                self.store.release(owner)
 
     @property
     def owners(self) -> set[str]:
@@ -294,7 +294,7 @@ class Fleet:
 
     def bury(self) -> None:
         """Record what has come in, take back what the dead had, and give a sign of life for the others."""
-        while owners := self._heard():
+        while owners := self._ready_owners():
             for owner in owners:
                 self._hear(owner)
         if time.monotonic() - self.beaten > self.job.beat:
@@ -308,7 +308,7 @@ class Fleet:
         if not any(node["Alive"] for node in self.ray.nodes() if node["NodeID"] == here):
             raise BadInput("the Ray node of this machine has died; what was done is kept, start again")
 
-    def _heard(self) -> list[str]:
+    def _ready_owners(self) -> list[str]:
         if not self.flights:
             return []
         owners = {flight.stream: owner for owner, flight in self.flights.items()}
@@ -321,12 +321,12 @@ class Fleet:
             text, blobs = self.ray.get(next(self.flights[owner].stream))
         except StopIteration:
             del self.flights[owner]
-            self.store.give_back(owner)
+            self.store.release(owner)
         except errors.RayTaskError as error:  # no fault of the runs, which are caught where they are trained
             raise RuntimeError(f"a task failed on its node: {error}") from None
         except errors.RayError as error:
             del self.flights[owner]
-            self.store.take_back(owner, _line(f"{type(error).__name__}: {error}"), self.job.most_deaths)
+            self.store.reclaim(owner, _line(f"{type(error).__name__}: {error}"), self.job.most_deaths)
         else:
             what, details = json.loads(text)
             self._record(owner, what, details, blobs)
@@ -335,9 +335,9 @@ class Fleet:
         match what:
             case "part":
                 self.flights[owner].part = details["part"]
-            case "keep":
+            case "save":
                 states = dict(zip(details["keys"], blobs, strict=True))
-                if not self.store.keep(owner, details["step"], states):
+                if not self.store.save_checkpoints(owner, details["step"], states):
                     self._recall(owner)  # others have these runs now
             case "finish":
                 pairs = zip(details["results"], blobs, strict=True)

@@ -71,7 +71,7 @@ class Runs(Sequence[Row]):
         with Store(self.store, create=False) as store:
             return store.history(key)
 
-    def whole(self) -> list[Row]:
+    def complete(self) -> list[Row]:
         """Every run as it is stored, curves included: {"config", "record", "history", "error"}."""
         chosen = {row["key"] for row in self.rows}
         with Store(self.store, create=False) as store:
@@ -112,11 +112,11 @@ class Runs(Sequence[Row]):
             return lambda row: isinstance(row.get(name), int | float) and ORDERS[sign](row[name], wanted)
         return lambda row: (row.get(name) == wanted) == (sign != "!=")
 
-    def _check(self, name: str, place: str) -> None:
+    def _check(self, name: str, expression: str) -> None:
         if name not in self.fields and self.fields:
             close = [field for field in self.fields if field.endswith(f".{name}")]
             hint = f"; perhaps {close[0]} is meant" if close else f"; there are {', '.join(self.fields)}"
-            raise BadInput(f"{place}: no run has the field {shorten(name)}{hint}")
+            raise BadInput(f"{expression}: no run has the field {shorten(name)}{hint}")
 
     def varying(self) -> list[str]:
         """The settings in which these runs differ."""

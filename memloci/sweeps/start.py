@@ -86,20 +86,20 @@ class Forecast:
         }
 
 
-def forecast(asked: Sweep, store: str | Path = "runs.sqlite", workers: int | None = None) -> Forecast:
+def forecast(sweep: Sweep, store: str | Path = "runs.sqlite", workers: int | None = None) -> Forecast:
     """Look at the sweep and the store, and start nothing."""
     rows = []
     if os.path.exists(store):
         with Store(store, create=False) as opened:
             rows = opened.rows()
     done = {row["key"] for row in rows if row["status"] == "done"}
-    waiting = [run for run in asked.runs if run.key not in done]
+    waiting = [run for run in sweep.runs if run.key not in done]
     programs = len({run.program for run in waiting})
     seconds, basis = _estimate(waiting, programs, rows)
     if seconds is not None:
         seconds /= max(1, min(workers or os.cpu_count() or 1, len(waiting)))
-    finished = len(asked.runs) - len(waiting)
-    return Forecast(asked.name, len(asked.runs), finished, programs, asked.impossible, seconds, basis)
+    finished = len(sweep.runs) - len(waiting)
+    return Forecast(sweep.name, len(sweep.runs), finished, programs, sweep.impossible, seconds, basis)
 
 
 def _estimate(

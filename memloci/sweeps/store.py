@@ -169,20 +169,20 @@ class Store(Database):
         most: int = 1,
         workers: int = 1,
         compiled: str | None = None,
-        others: bool = True,
+        other_programs: bool = True,
     ) -> Claim | None:
         """Up to `most` waiting runs that share a program, a fair share for each of the workers; None at the end.
 
-        The program that this owner has compiled comes first, then, if it takes `others`, one that nobody works on.
+        The program that this owner has compiled comes first, then, if it takes `other_programs`, one that nobody works on.
         """
         program, configs, states = "", {}, {}
         while not configs:
             with self._writing():
                 waiting = (
                     "FROM sweep_runs s JOIN runs r ON r.key = s.key WHERE s.sweep = ? AND r.status = 'waiting' "
-                    f"AND {'1' if others else 'r.program IS ?'}"
+                    f"AND {'1' if other_programs else 'r.program IS ?'}"
                 )
-                asked = (sweep,) if others else (sweep, compiled)
+                asked = (sweep,) if other_programs else (sweep, compiled)
                 left = self._one(f"SELECT count(*) {waiting}", *asked)
                 if not left:
                     return None
@@ -198,13 +198,13 @@ class Store(Database):
                 ).fetchall()
                 keys = [key for key, deaths in found if deaths < ALONE] or [found[0][0]]
                 for key in keys:
-                    if (config := self._take(key, owner)) is not None:
+                    if (config := self._settings_of_claimed(key, owner)) is not None:
                         configs[key] = config
                 states = {key: state for key in configs if (state := self._state(key)) is not None}
                 self._sign(owner)
         return Claim(program, configs, states)
 
-    def _take(self, key: str, owner: str) -> dict[str, Any] | None:
+    def _settings_of_claimed(self, key: str, owner: str) -> dict[str, Any] | None:
         """The settings of a run that is now owned; if they are damaged the run fails, and this is None."""
         taken = self.db.execute(
             "UPDATE runs SET status = 'running', owner = ?, attempts = attempts + 1, started = ? "
@@ -251,7 +251,7 @@ class Store(Database):
                 ((part, owner) for owner, part in parts.items()),
             )
 
-    def keep(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool:
+    def save_checkpoints(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool:
         """Checkpoints of what is owned; False if it no longer is. What gets on is not at fault for a death."""
         with self._writing():
             owned = [key for key in states if self._owns(owner, key)]
@@ -303,7 +303,7 @@ class Store(Database):
             self.db.execute("DELETE FROM checkpoints WHERE key = ?", (key,))
         return ended
 
-    def give_back(self, owner: str) -> None:
+    def release(self, owner: str) -> None:
         """What is owned waits again, through no fault of its own."""
         with self._writing():
             self.db.execute(
@@ -312,7 +312,7 @@ class Store(Database):
             )
             self.db.execute("DELETE FROM owners WHERE name = ?", (owner,))
 
-    def take_back(
+    def reclaim(
         self, owner: str, cause: str, most_deaths: int = MOST_DEATHS, beats: int | None = None
     ) -> int:
         """What a dead owner had waits again, what has outlived too many owners fails; how many runs it had.
@@ -350,9 +350,9 @@ class Store(Database):
             if name in alive:
                 continue
             if Process(host, pid, birth).dead():
-                self.take_back(name, "the process ended", most_deaths)
+                self.reclaim(name, "the process ended", most_deaths)
             elif now - self._heard[name, beats] > lease:
-                self.take_back(name, f"no sign of life for {decimals(lease)} s", most_deaths, beats)
+                self.reclaim(name, f"no sign of life for {decimals(lease)} s", most_deaths, beats)
 
     # What there is.
 

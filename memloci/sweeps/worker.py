@@ -37,21 +37,21 @@ class Snapshot(Protocol):
 
 
 class Execute(Protocol):
-    """Train runs that share a program; `keep` is called about once a second."""
+    """Train runs that share a program; `save` is called about once a second."""
 
     def __call__(
         self,
         runs: Sequence[Run],
         *,
         states: Mapping[str, bytes] = ...,
-        keep: Callable[[Any], None] | None = None,
+        save: Callable[[Any], None] | None = None,
     ) -> Sequence[Outcome]: ...
 
 
 class Records(Protocol):
     """Where results go: the store, or what leads to it."""
 
-    def keep(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool: ...
+    def save_checkpoints(self, owner: str, step: int, states: Mapping[str, bytes]) -> bool: ...
     def finish(self, owner: str, outcomes: Sequence[Outcome], cost: float | None = None) -> int: ...
     def fail(self, owner: str, keys: Sequence[str], error: str) -> None: ...
     def note(self, owner: str, keys: Sequence[str], text: str) -> None: ...
@@ -77,7 +77,7 @@ class Job:
         return json.dumps(asdict(self))
 
 
-class LeaseLost(Exception):
+class LeaseExpired(Exception):
     """Another worker has these runs now."""
 
 
@@ -109,7 +109,7 @@ class Trainer:
             for run in runs:
                 if error := self._try([run], {}):
                     self.records.fail(self.owner, [run.key], error)
-        except LeaseLost:
+        except LeaseExpired:
             pass
         except StoreTrouble:
             raise
@@ -120,8 +120,8 @@ class Trainer:
         """Train and record; what went wrong, if anything, as one line."""
         self.part, self.kept, start = 0.0, time.monotonic(), time.monotonic()
         try:
-            outcomes = self.execute(runs, states=states, keep=self._keep)
-        except (StoreTrouble, LeaseLost, Stopped):
+            outcomes = self.execute(runs, states=states, save=self._save_checkpoints)
+        except (StoreTrouble, LeaseExpired, Stopped):
             raise
         except BadInput as error:
             return str(error)
@@ -134,11 +134,11 @@ class Trainer:
         self.records.finish(self.owner, outcomes, cost)
         return None
 
-    def _keep(self, snapshot: Snapshot) -> None:
+    def _save_checkpoints(self, snapshot: Snapshot) -> None:
         self.part = snapshot.step / snapshot.steps
         if self.stopping or time.monotonic() - self.kept >= self.job.checkpoint:
-            if not self.records.keep(self.owner, snapshot.step, snapshot.checkpoints()):
-                raise LeaseLost
+            if not self.records.save_checkpoints(self.owner, snapshot.step, snapshot.checkpoints()):
+                raise LeaseExpired
             self.kept = time.monotonic()
         if self.stopping:
             raise Stopped
@@ -164,16 +164,18 @@ class Worker(Trainer):
                     compiled = claim.program
             except Stopped:
                 pass
-            self.store.give_back(self.owner)
+            self.store.release(self.owner)
 
     def _worn(self, programs: int) -> bool:
         """Whether another process had better go on: it finishes what it has compiled, and ends between two runs."""
         return programs >= self.job.programs or (programs > 0 and resident() > self.job.memory * 2**30)
 
-    def _claim(self, compiled: str | None, others: bool) -> Claim | None:
+    def _claim(self, compiled: str | None, other_programs: bool) -> Claim | None:
         job = self.job
         share = {"most": job.group, "workers": job.workers}
-        return self.store.claim(job.sweep, self.owner, **share, compiled=compiled, others=others)
+        return self.store.claim(
+            job.sweep, self.owner, **share, compiled=compiled, other_programs=other_programs
+        )
 
     @contextmanager
     def _signs_of_life(self) -> Iterator[None]:

@@ -27,13 +27,13 @@ from memloci.tasks.task import Task, at_most, plain
 def Fixed(**fields: Any) -> Task:
     """Lags that are known in advance: `ml.Fixed(lags=[3, 17], readout="x1 * x2")`."""
     _check_keys(fields, "fixed")
-    return _task(fields, "lags", _made("lags", Lag, _listed(fields, "lags")))
+    return _task(fields, "lags", _each_memory("lags", Lag, _listed(fields, "lags")))
 
 
 def Adaptive(**fields: Any) -> Task:
     """Lags that depend on the input: `ml.Adaptive(channels=[...], lags=["2 * a0", "2 * a0 + a1"], readout="v2")`."""
     _check_keys(fields, "adaptive")
-    return _task(fields, "lags", _made("lags", _pointer, _listed(fields, "lags")))
+    return _task(fields, "lags", _each_memory("lags", _pointer, _listed(fields, "lags")))
 
 
 def Essential(**fields: Any) -> Task:
@@ -42,7 +42,7 @@ def Essential(**fields: Any) -> Task:
     `majorants`, for callables: expressions with |rho_i(z)| <= majorants[i](z) at every lag, taken on trust.
     """
     _check_keys(fields, "essential")
-    memories = _made("kernels", Kernel, _listed(fields, "kernels"))
+    memories = _each_memory("kernels", Kernel, _listed(fields, "kernels"))
     if fields.get("majorants") is not None:
         bounds = _listed(fields, "majorants")
         if len(bounds) != len(memories):
@@ -50,7 +50,9 @@ def Essential(**fields: Any) -> Task:
                 f"majorants: needs one for each of the {len(memories)} kernels, found {len(bounds)}"
             )
         kernels = iter(memories)
-        memories = _made("majorants", lambda bound: Kernel(next(kernels).kernel, majorant=bound), bounds)
+        memories = _each_memory(
+            "majorants", lambda bound: Kernel(next(kernels).kernel, majorant=bound), bounds
+        )
     return _task(fields, "kernels", memories)
 
 
@@ -62,7 +64,7 @@ def Matched(**fields: Any) -> Task:
     _check_keys(fields, "matched")
     shared = {key: fields[key] for key in ("offset", "which") if fields.get(key) is not None}
     Match("x1 == x0", **shared)  # a wrong offset is said once, not of every match
-    memories = _made("matches", lambda match: Match(match, **shared), _listed(fields, "matches"))
+    memories = _each_memory("matches", lambda match: Match(match, **shared), _listed(fields, "matches"))
     return _task(fields, "matches", memories)
 
 
@@ -107,7 +109,7 @@ def _listed(fields: dict[str, Any], key: str) -> tuple[Any, ...]:
         raise error.within(key) from None
 
 
-def _made(key: str, make: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+def _each_memory(key: str, make: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
     """A memory of each value; a refusal names the entry, not the field of the memory that it becomes."""
     found = []
     for k, value in enumerate(values):

@@ -46,7 +46,7 @@ FARTHEST = 12  # tuned: beyond, the programs take longer than a reader waits
 EXACT = 4.0  # tuned: an error of this many roundoffs of the mass comes from rounding the weights alone
 FALLING, SILENT = 0.9, 0.95  # tuned: what counts as falling, and as more than no heads at all
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Rates:
     notes: dict[str, str] | None = None
 
     @cached_property
-    def said(self) -> dict[str, str]:
+    def measured(self) -> dict[str, str]:
         """What was measured, one sentence for heads and one for width."""
         found = {**dict.fromkeys(("heads", "width"), "not measured"), **(self.notes or {})}
         if self.heads:
@@ -166,7 +166,7 @@ class Rates:
         """JSON; a slope that could not be fitted is null."""
         return {
             "paper": self.paper.to_dict(),
-            "measured": self.said,
+            "measured": self.measured,
             "heads": [_heads_dict(rates) for rates in self.heads],
             "width": None if self.width is None else _width_dict(self.width),
         }
@@ -207,7 +207,7 @@ def measured(
 
 
 def head_rates(
-    task: Task, circuit: Circuit, effort: Effort = BRIEF, say: Say = lambda text: None
+    task: Task, circuit: Circuit, effort: Effort = BRIEF, report: Report = lambda text: None
 ) -> HeadRates:
     """Error against heads and mass around a circuit of one layer; refused where there is nothing to see."""
     rpe = ROUTES[circuit.route]
@@ -225,17 +225,17 @@ def head_rates(
     for precision in dict.fromkeys((circuit.precision, *effort.precisions)):
         by_heads[precision] = []
         for H in (built.heads,) if slow else _around(built.heads, effort.heads[rpe]):
-            say(f"{H} heads in {precision}")
+            report(f"{H} heads in {precision}")
             mine = H == built.heads and precision == circuit.precision
             kind, moves = precision, effort.moves[rpe]
             found = built if mine else fit(rpe, targets, H, precision=kind, rounding=ROUNDING, moves=moves)
             if found.error < SILENT * norm:
                 by_heads[precision].append(found)
-    say("the floor")
+    report("the floor")
     hardest = _hardest(built)
     by_mass, bounds = [], [lower_bound(rpe, hardest, mass=built.mass)]
     for mass in () if slow else _budgets(rpe, built, hardest, norm, effort.budgets[rpe]):
-        say(f"mass {number(mass, 2)}")
+        report(f"mass {number(mass, 2)}")
         # The model's exponents, and some that suit the mass where there is time: the better of the two.
         own = fit(rpe, targets, built.heads, mass=mass, exponents=built.exponents)
         again = effort.moves[rpe] > 0 and _cancels(built, norm)
@@ -268,7 +268,7 @@ def _as_kernel_sum(task: Task, circuit: Circuit, rpe: RpeName) -> KernelSum:
     kept: dict[AbstractTarget, list[float]] = {}  # channels of one memory share a row
     for i, recall in enumerate(task.recalls, start=1):
         for channel in task.channel_names:
-            slot = circuit.holds.get(variable(channel, i))
+            slot = circuit.variable_slots.get(variable(channel, i))
             if slot is not None and all(slot in head.writes for head in layer.heads):
                 kept[recall_target(recall)] = [head.writes[slot][channel] for head in layer.heads]
     exponents = [head.position.p for head in layer.heads if isinstance(head.position, Decay)]
@@ -280,8 +280,8 @@ def _unlike(target: AbstractTarget, rpe: RpeName) -> bool:
     return isinstance(target, Generic) or rpe == "log" and not isinstance(target, SingleLag)
 
 
-def _point(found: KernelSum) -> Fitted:
-    return Fitted(found.heads, float(found.mass), Proved(found.error))
+def _point(kernel_sum: KernelSum) -> Fitted:
+    return Fitted(kernel_sum.heads, float(kernel_sum.mass), Proved(kernel_sum.error))
 
 
 def _around(heads: int, count: int) -> tuple[int, ...]:

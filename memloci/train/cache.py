@@ -15,7 +15,7 @@ from memloci.core.limits import limit_from
 MOST = 1024  # megabytes; a program takes one or two
 
 
-def place() -> Path | None:
+def directory() -> Path | None:
     chosen = os.environ.get("MEMLOCI_CACHE", "").strip()
     if chosen.lower() in ("off", "0", "none"):
         return None
@@ -27,7 +27,7 @@ def place() -> Path | None:
 
 def keep_programs() -> None:
     """Unless the user has set up JAX's own cache already, or nothing can be written there."""
-    where = place()
+    where = directory()
     if where is None or jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
         return
     try:
@@ -45,10 +45,10 @@ def most_bytes() -> int:
     return int(limit_from("MEMLOCI_CACHE_MB", MOST) * 2**20)
 
 
-def delete_oldest(where: Path, most: int) -> int:
+def delete_oldest(directory: Path, most: int) -> int:
     """Delete the files that were not read or written for longest, until the rest has at most so many bytes; how many."""
     files = []
-    for path in where.iterdir():
+    for path in directory.iterdir():
         try:
             status = path.lstat()
         except OSError:  # another process has deleted it

@@ -57,7 +57,7 @@ def in_memory(x: Any, y: Any) -> tuple[dict[str, Any], tuple[np.ndarray, np.ndar
     return {"kind": "arrays", "path": "", "sha256": content.hexdigest(), "length": x.shape[1]}, (x, y)
 
 
-def make_source(run: Run) -> "AbstractSource":
+def source_of(run: Run) -> "AbstractSource":
     kinds = {"text": Text, "arrays": Arrays}
     return kinds[run.task["kind"]](run) if run.task.get("kind") in DATA_KINDS else FromTask(run)
 

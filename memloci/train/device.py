@@ -27,7 +27,7 @@ def make_key(seed: int) -> Any:
     return jr.key(seed, impl=generator())
 
 
-def own_mode(run: Run) -> AbstractContextManager[Any]:
+def precision_mode(run: Run) -> AbstractContextManager[Any]:
     """JAX's 64-bit mode for runs in float64, and for no others: in it a float32 run rounds elsewhere, so its numbers would
     depend on what the process did before."""
     precision = "float32" if run.architecture is None else run.architecture.precision

@@ -88,7 +88,7 @@ def diagnose(run: Run, record: RunRecord, thorough: bool = True) -> Diagnosis:
         record.loss,
         record.held_out,
     )
-    if never := _never_seen(case):
+    if never := _too_short(case):
         return never
     if case.err_sup <= case.tolerance:
         return _learned(case)
@@ -138,7 +138,7 @@ def _learned(case: Case) -> Diagnosis:
     )
 
 
-def _never_seen(case: Case) -> Diagnosis | None:
+def _too_short(case: Case) -> Diagnosis | None:
     nearest = [min(recall.cells) if isinstance(recall, LagTable) else 1 for recall in case.task.recalls]
     late = {i: lag for i, lag in enumerate(nearest, start=1) if lag >= case.n}
     if not late:
@@ -182,7 +182,7 @@ def _out_of_sight(case: Case) -> Diagnosis | None:
 def _capacity(case: Case) -> Diagnosis | None:
     """routes/capacity.py, with the questions that sequences of this length have room for."""
     carried = state(case.architecture)
-    asked = [question for question in questions(case.task).asked if question.reach < case.n]
+    asked = [question for question in questions(case.task).all if question.reach < case.n]
     if carried is None or carried >= len(asked) or asked[carried].r <= case.tolerance:
         return None
     r = float(asked[carried].r)

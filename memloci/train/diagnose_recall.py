@@ -83,7 +83,7 @@ def kernel_sums(case: Case) -> Diagnosis | None:
     if not task.stationary or slow_readout(task):
         return None
     recall = Recall(case.text, a.encoding, case.tolerance, a.precision)
-    found, enough = _fitted(recall, a.heads), _enough(recall)
+    found, enough = _fitted(recall, a.heads), _tolerated_error(recall)
     if cost(found, recall.u) <= enough:
         certificate = _certified(recall, a.heads)
         return expressible(case, certificate) if _holds(case, recall, certificate) else None
@@ -101,16 +101,20 @@ def kernel_sums(case: Case) -> Diagnosis | None:
     return None
 
 
-def _tail(case: Case, own: KernelSum, other: KernelSum, floor: "Floor | None") -> Diagnosis:
+def _tail(case: Case, fitted: KernelSum, other: KernelSum, floor: "Floor | None") -> Diagnosis:
     proved = ""
-    evidence: dict[str, Any] = {"heads": case.architecture.heads, "E_own": own.error, "E_other": other.error}
+    evidence: dict[str, Any] = {
+        "heads": case.architecture.heads,
+        "E_own": fitted.error,
+        "E_other": other.error,
+    }
     if floor is not None and floor.error > case.tolerance:
-        proved = f" {_charged(own.rpe, floor.error)}"
+        proved = f" {_charged(fitted.rpe, floor.error)}"
         evidence["E_own_least"] = floor.error
     return Diagnosis(
         TAIL,
         f"With {heads_text(other.heads, other.rpe)} the l1 error for this kernel is {upper_number(other.error)} (proved of a "
-        f"fit); the best fit found with {heads_text(case.architecture.heads, own.rpe)} leaves {upper_number(own.error)}.{proved}",
+        f"fit); the best fit found with {heads_text(case.architecture.heads, fitted.rpe)} leaves {upper_number(fitted.error)}.{proved}",
         evidence,
     )
 
@@ -122,17 +126,17 @@ def _charged(rpe: str, E: float) -> str:
     )
 
 
-def _bits(case: Case, recall: Recall, found: KernelSum, floor: "Floor") -> Diagnosis:
-    enough, bits = _enough(recall), recall.format.bits
+def _bits(case: Case, recall: Recall, kernel_sum: KernelSum, floor: "Floor") -> Diagnosis:
+    enough, bits = _tolerated_error(recall), recall.format.bits
     return Diagnosis(
         BITS,
         f"To recall {floor.target} to within {number(enough, 2)}, one {recall.rpe} layer needs a mass of at least {power_of_two(floor.log2_mass)}, "
         f"whatever its heads (proved), and {recall.precision} has {bits} bits. {_charged(recall.rpe, floor.error)} "
         f"For the best fit found with {heads_text(case.architecture.heads, recall.rpe)} that sum is "
-        f"{upper_number(cost(found, recall.u))}." + _packing(case.task),
+        f"{upper_number(cost(kernel_sum, recall.u))}." + _packing(case.task),
         {
             "E_least": floor.error,
-            "E_found": cost(found, recall.u),
+            "E_found": cost(kernel_sum, recall.u),
             "enough": enough,
             "log2_mass_least": floor.log2_mass,
             "bits": bits,
@@ -140,15 +144,15 @@ def _bits(case: Case, recall: Recall, found: KernelSum, floor: "Floor") -> Diagn
     )
 
 
-def _heads(case: Case, own: KernelSum, more: KernelSum, enough: float) -> Diagnosis:
+def _heads(case: Case, fitted: KernelSum, more: KernelSum, enough: float) -> Diagnosis:
     return Diagnosis(
         HEADS,
-        f"The best fit found with {heads_text(case.architecture.heads, own.rpe)} leaves an l1 error of {upper_number(own.error)} "
+        f"The best fit found with {heads_text(case.architecture.heads, fitted.rpe)} leaves an l1 error of {upper_number(fitted.error)} "
         f"where the tolerance asks for {number(enough, 2)}; {more.heads} leave {upper_number(more.error)}. That fewer cannot is not "
         "proved: these are fits." + _packing(case.task),
         {
             "heads": case.architecture.heads,
-            "E_found": own.error,
+            "E_found": fitted.error,
             "heads_that_do": more.heads,
             "E_more": more.error,
         },
@@ -179,7 +183,7 @@ def _request(recall: Recall) -> Request:
     return request
 
 
-def _enough(recall: Recall) -> float:
+def _tolerated_error(recall: Recall) -> float:
     return _request(recall).E_attn
 
 
@@ -200,7 +204,7 @@ def _fitted(recall: Recall, heads: int, moves: int = MOVES) -> KernelSum:
     )
     found = ask(0)
     slow = recall.rpe == "log" and bool(_lags(recall))
-    if not moves or slow or cost(found, recall.u) <= _enough(recall):
+    if not moves or slow or cost(found, recall.u) <= _tolerated_error(recall):
         return found
     return min(found, ask(moves), key=lambda one: cost(one, recall.u))
 
@@ -217,7 +221,7 @@ class Floor:
 @lru_cache(maxsize=512)
 def _floor(recall: Recall) -> Floor | None:
     """For the farthest lag, or the kernel that has the highest; None where heads are such kernels already."""
-    enough, rpe = _enough(recall), as_rpe(recall.rpe)  # type: ignore[arg-type]
+    enough, rpe = _tolerated_error(recall), as_rpe(recall.rpe)  # type: ignore[arg-type]
     lags = _lags(recall)
     if lags:
         hardest: list[AbstractTarget] = [max(lags, key=lambda target: target.lag)]

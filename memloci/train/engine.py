@@ -17,7 +17,7 @@ from memloci.core.errors import BadInput
 from memloci.model.store import weights_bytes
 from memloci.model.transformer import Transformer
 from memloci.train.checkpoint import HISTORY, Course, from_bytes, to_bytes
-from memloci.train.device import own_mode
+from memloci.train.device import precision_mode
 from memloci.train.program import Program
 from memloci.train.record import RunRecord
 from memloci.train.spec import Run, Training
@@ -66,24 +66,24 @@ def execute(
     runs: Sequence[Run],
     *,
     states: Mapping[str, bytes] | None = None,
-    keep: Callable[[Snapshot], None] | None = None,
+    save: Callable[[Snapshot], None] | None = None,
     program: Program | None = None,
 ) -> list[Outcome]:
-    """Train runs that share a program; `states` are checkpoints to go on from, `keep` sees every chunk."""
+    """Train runs that share a program; `states` are checkpoints to go on from, `save` sees every chunk."""
     if not runs or len({run.program for run in runs}) > 1:
         raise BadInput("a group of runs to train together must share one program")
-    with own_mode(runs[0]):
-        return _execute(runs, states or {}, keep, program or _program(runs[0]))
+    with precision_mode(runs[0]):
+        return _execute(runs, states or {}, save, program or _program(runs[0]))
 
 
 def _execute(
     runs: Sequence[Run],
     states: Mapping[str, bytes],
-    keep: Callable[[Snapshot], None] | None,
+    save: Callable[[Snapshot], None] | None,
     program: Program,
 ) -> list[Outcome]:
     courses = [_begin(program, run, states.get(run.key)) for run in runs]
-    numbers, data = [program.numbers(run) for run in runs], [program.own_data(run) for run in runs]
+    numbers, data = [program.numbers(run) for run in runs], [program.data_of(run) for run in runs]
     while True:
         counts = [_next(run.training, course) for run, course in zip(runs, courses, strict=True)]
         if not any(counts):
@@ -95,8 +95,8 @@ def _execute(
             if count:
                 share = seconds * count / sum(counts)
                 courses[k] = _noted(courses[k], moved[k], reports[k], share)
-        if keep is not None:
-            keep(Snapshot(runs, courses))
+        if save is not None:
+            save(Snapshot(runs, courses))
     worst = program.err_adversarial([course.state for course in courses])
     return [_outcome(program, *each) for each in zip(runs, courses, worst, strict=True)]
 

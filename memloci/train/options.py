@@ -19,12 +19,12 @@ def runs(
     task: str,
     architecture: dict[str, Any],
     training: dict[str, Any],
-    others: Sequence[str],
+    settings: Sequence[str],
     seeds: Iterable[int],
 ) -> list[Run]:
-    """One run per seed. `others` are settings like "training.clip=0.5"."""
+    """One run per seed. `settings` are settings like "training.clip=0.5"."""
     fields = {"architecture": dict(architecture), "training": dict(training)}
-    for text in others:
+    for text in settings:
         table, key, value = _setting(text)
         fields[table][key] = value
     described, _ = describe_task(task)

@@ -25,7 +25,7 @@ from memloci.model.paths.folded import MICRO_BATCH, fold, loss_and_gradient
 from memloci.model.transformer import Transformer, require_precision
 from memloci.train.attack import attack
 from memloci.train.cache import keep_programs
-from memloci.train.data import AbstractSource, FromTask, make_source
+from memloci.train.data import AbstractSource, FromTask, source_of
 from memloci.train.device import generator, make_key, on_cpu
 from memloci.train.losses import LOSSES
 from memloci.train.slopes import bounded, freed
@@ -71,7 +71,7 @@ class Program:
 
     def __init__(self, run: Run, source: AbstractSource | None = None):
         keep_programs()
-        self.source = source or make_source(run)
+        self.source = source or source_of(run)
         model = first_model(run, self.source.channels, self.source.outputs)
         require_precision(model.architecture.precision)
         self.architecture = model.architecture
@@ -111,7 +111,7 @@ class Program:
             number(training.weight_decay),
         )
 
-    def own_data(self, run: Run) -> Any:
+    def data_of(self, run: Run) -> Any:
         return () if self.shares_data else self.source.data(run.training.seed)
 
     def advance(
@@ -138,10 +138,10 @@ class Program:
             self.compile_seconds += time.perf_counter() - began
         return self._compiled[shape](*arguments)
 
-    def _one(self, state: State, numbers: Numbers, own: Any, count: Any, shared: Any, held_out: Any) -> Any:
+    def _one(self, state: State, numbers: Numbers, data: Any, count: Any, shared: Any, held_out: Any) -> Any:
         key, data = (
             jax.random.wrap_key_data(numbers.key, impl=generator()),
-            shared if self.shares_data else own,
+            shared if self.shares_data else data,
         )
 
         def step(_: Any, carried: Any) -> Any:

@@ -63,7 +63,7 @@ class Training(Spec):
 
     @field_validator("loss")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _known_loss(cls, name: str) -> str:
         if name not in LOSSES:
             raise ValueError(f"unknown {shorten(name)}, use one of {', '.join(LOSSES)}")
         return name

@@ -45,11 +45,11 @@ def _random(architecture: Architecture, channels: int, outputs: int, key: Any) -
 
 
 def _compiled(task: str, tolerance: float, route: str | None) -> Transformer:
-    return _compile_once(task, tolerance, route).using("auto")
+    return _planned(task, tolerance, route).using("auto")
 
 
 @lru_cache(maxsize=16)
-def _compile_once(task: str, tolerance: float, route: str | None) -> Transformer:
+def _planned(task: str, tolerance: float, route: str | None) -> Transformer:
     """A sweep asks for the same weights with every seed."""
     record = task_from_dict(json.loads(task))
     return plan(record, tolerance, routes=[route] if route else None).best.model
@@ -59,12 +59,12 @@ def _text(task: dict[str, Any]) -> str:
     return json.dumps(task, sort_keys=True)
 
 
-def _with_exponents(model: Transformer, task: Task, given: Sequence[float] | None) -> Transformer:
+def _with_exponents(model: Transformer, task: Task, exponents: Sequence[float] | None) -> Transformer:
     """The slopes of the first layer as given, or from the best kernel sum for this task with as many heads."""
     heads = model.layers[0].attention.heads
     if not isinstance(heads.encoding, Lin | Log) or heads.encoding.p is None:
         raise BadInput("start = 'exponents' is for lin and log encodings with a slope per head")
-    found = given or _exponents(heads.encoding.name, _text(task.to_dict()), len(heads.W_V))
+    found = exponents or _exponents(heads.encoding.name, _text(task.to_dict()), len(heads.W_V))
     p = jnp.asarray(found, heads.encoding.p.dtype)
     return eqx.tree_at(lambda m: m.layers[0].attention.heads.encoding.p, model, p)
 

@@ -93,7 +93,7 @@ def train_together(
 ) -> list[Fit]:
     """Runs that differ in numbers only (seed, rate, ...), in one compiled program; the fits in their order."""
     from memloci.train.data import Arrays
-    from memloci.train.device import own_mode
+    from memloci.train.device import precision_mode
     from memloci.train.engine import Snapshot, execute
     from memloci.train.program import Program
 
@@ -108,32 +108,32 @@ def train_together(
 
     def keep(snapshot: Snapshot) -> None:
         last["snapshot"] = snapshot
-        tell(_said(snapshot), snapshot.step / snapshot.steps)
+        tell(_status_line(snapshot), snapshot.step / snapshot.steps)
         if place is not None and time.monotonic() - last["kept"] > KEEP_EVERY:
-            _keep(place, runs, snapshot)
+            _write_checkpoints(place, runs, snapshot)
             last["kept"] = time.monotonic()
 
     try:
         tell("compiling", 0.0)
-        with own_mode(runs[0]):
+        with precision_mode(runs[0]):
             program = Program(runs[0], Arrays(runs[0], arrays) if arrays is not None else None)
-        outcomes = execute(runs, states=states, keep=keep, program=program)
+        outcomes = execute(runs, states=states, save=keep, program=program)
         fits = [Fit(run, o.model, o.record, o.history) for run, o in zip(runs, outcomes, strict=True)]
         if place is not None:
             write(fits, place)
     except KeyboardInterrupt:
         snapshot = last["snapshot"]
         if place is not None and not (place / RUNS).exists():  # it came while the last files were written
-            raise Interrupted(_without_page(place)) from None
+            raise Interrupted(_remove_page(place)) from None
         if place is not None and snapshot is not None:
-            _keep(place, runs, snapshot)
+            _write_checkpoints(place, runs, snapshot)
         raise Interrupted(_how_to_go_on(place, snapshot)) from None
     if place is not None and page is not None:
         try:
             tell("writing the report", 1.0)
             replace_together(place, {REPORT: page(fits)})
         except KeyboardInterrupt:
-            raise Interrupted(_without_page(place)) from None
+            raise Interrupted(_remove_page(place)) from None
     return fits
 
 
@@ -217,7 +217,7 @@ def _claim(directory: Path, runs: Sequence[Run]) -> None:
     replace_together(directory, {RUNS: (json.dumps(content, indent=1) + "\n").encode()}, check=check)
 
 
-def _keep(directory: Path, runs: Sequence[Run], snapshot: Any) -> None:
+def _write_checkpoints(directory: Path, runs: Sequence[Run], snapshot: Any) -> None:
     states = snapshot.checkpoints()
     replace_together(directory, {CHECKPOINT.format(k): states[run.key] for k, run in enumerate(runs)})
 
@@ -254,7 +254,7 @@ def _keys(runs: Sequence[Run]) -> list[str]:
     return [run.key for run in runs]
 
 
-def _said(snapshot: Any) -> str:
+def _status_line(snapshot: Any) -> str:
     losses = [loss for loss in snapshot.losses.values() if loss is not None]
     loss = f"{number(min(losses))}" if losses else "no number"
     several = f"{len(snapshot.runs)} models, best " if len(snapshot.runs) > 1 else ""
@@ -270,7 +270,7 @@ def _how_to_go_on(directory: Path | None, snapshot: Any) -> str:
     return f"{done}; all of it is kept, go on with: memloci train --resume --out {directory}"
 
 
-def _without_page(directory: Path) -> str:
+def _remove_page(directory: Path) -> str:
     return (
         f"interrupted while the report was written; {directory} has the model and its curves, but no report"
     )

@@ -135,7 +135,7 @@ def _fits(s: np.ndarray, y: np.ndarray, error: float) -> bool:
 # -- parts ------------------------------------------------------------------------------------------------
 
 
-def _claimed(task: Task, found: Callable[[Any], Any]) -> float:
+def _claimed(task: Task, search: Callable[[Any], Any]) -> float:
     """What was found, less than rounding can have added."""
     largest = 1.0
     target = _target(task)
@@ -146,7 +146,7 @@ def _claimed(task: Task, found: Callable[[Any], Any]) -> float:
         largest = max(largest, float(np.abs(y).max()))
         return y
 
-    return max(0.0, float(found(H)) - ROUNDING * largest)
+    return max(0.0, float(search(H)) - ROUNDING * largest)
 
 
 def _target(task: Task) -> Callable[[Sequences], np.ndarray]:

@@ -371,11 +371,11 @@ def test_a_flipped_bit_in_a_checkpoint_is_not_trained_on(tmp_path, compiled_once
 
 def test_curves_of_different_length_and_of_other_steps_are_no_checkpoint():
     from memloci.train.checkpoint import Course, from_bytes, to_bytes
-    from memloci.train.device import own_mode
+    from memloci.train.device import precision_mode
     from memloci.train.program import Program
 
     run = small_run()
-    with own_mode(run):
+    with precision_mode(run):
         state = Program(run).start(run)._replace(step=np.int32(5))
         values = {"step": [5], "loss": [1.0], "held_out": [1.0], "err_mean_square": [1.0], "err_sup": [None]}
         assert from_bytes(run, to_bytes(run, Course(state, values, 1.0)), state).step == 5

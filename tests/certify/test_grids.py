@@ -12,7 +12,7 @@ import pytest
 
 import memloci as ml
 from memloci.certify.affine_forms import EXACT, AffineForms, Matrix, linear, near_grid, relu
-from memloci.certify.affine_forms import _own as own_roundings
+from memloci.certify.affine_forms import _own_rounding as own_roundings
 from memloci.certify.cases import Cases
 from memloci.certify.match_heads import _logit_errors
 from memloci.certify.rounding import format_of

@@ -19,12 +19,12 @@ from memloci.certify.kernels import ANY_ORDER, SumKernels, layer_kernels
 from memloci.certify.past_sums import any_order, recurrence, stream
 from memloci.certify.readout import Readout, Slots
 from memloci.certify.rounding import LIBRARY, format_of
-from memloci.certify.symbol_rounding import at_symbols, grid, held
+from memloci.certify.symbol_rounding import at_symbols, grid, representable
 from memloci.core.intervals import point
 from memloci.core.precision import PRECISIONS
 from memloci.model.architecture import Architecture
 from memloci.model.paths.blocks import _added
-from memloci.model.paths.choice import LONGEST, PATHS, choose, taken
+from memloci.model.paths.choice import LONGEST, PATHS, choose, possible_paths
 from memloci.model.paths.decay import CHUNK, two_sum
 from memloci.model.zeta import zeta
 from memloci.pipeline import compile
@@ -149,7 +149,7 @@ def test_a_stream_of_lin_heads_is_within_the_bound_that_covers_it():
 def test_lin_heads_lose_less_than_150_roundings():
     """Of the largest value, whatever the slope and the length (docs/theory.md)."""
     slopes = np.geomspace(2.0**-24, 100, 400)
-    paths = taken(one_head(1.0, "float32", path="certified").architecture)
+    paths = possible_paths(one_head(1.0, "float32", path="certified").architecture)
     assert set(paths) == {"plain", "recurrence"}
     assert SumKernels(LIN, slopes, paths=paths).recall_error(FLOAT32, False).max() < 150 * FLOAT32.u
 
@@ -295,7 +295,7 @@ def test_paths_are_taken_up_to_the_lengths_that_are_told():
         for path in ("auto", "certified"):
             shared = {"layers": 1, "heads": 2, "width": 0, "attention": "dpf", "normalisation": "infinite"}
             a = Architecture.model_validate({**shared, "path": path, **fields})
-            told = taken(a)
+            told = possible_paths(a)
             for device in ("cpu", "gpu", "tpu"):
                 for n in (1, 15, 16, 127, 128, 600, 2_047, 2_048, 20_000, 10**6):
                     assert n <= told[choose(a, n, device)]
@@ -325,7 +325,11 @@ def test_a_peak_that_stands_alone_has_the_weight_1():
 
 def test_grids():
     assert grid(np.array([0.0, 1.0, 6.0, 0.75, -40.0])).tolist() == [math.inf, 1.0, 2.0, 0.25, 8.0]
-    assert held(np.array([1 + 2.0**-23, 1 + 2.0**-24, 0.1]), 2.0**-24).tolist() == [True, False, False]
+    assert representable(np.array([1 + 2.0**-23, 1 + 2.0**-24, 0.1]), 2.0**-24).tolist() == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("disturbance", [0.0, 1e-12, 3e-10, 1e-6, 1e-3])
@@ -391,7 +395,7 @@ def test_slow_heads_are_bounded_by_a_few_roundings(encoding, p, kernel, most):
     heads = SumKernels(
         LIN if encoding == "lin" else LOG,
         np.array([p], dtype=np.float32).astype(float),
-        paths=taken(model.architecture),
+        paths=possible_paths(model.architecture),
     )
     assert heads.recall_error(FLOAT32, False)[0] < (7e-6 if encoding == "lin" else 9e-6)
     assert certificate.bound - certificate.exact_bound < most

@@ -15,7 +15,7 @@ from memloci.circuits.circuit import Circuit
 from memloci.core import intervals as iv
 from memloci.core.precision import Precision
 from memloci.language.expression import Constant
-from memloci.language.operations import Operation, everywhere
+from memloci.language.operations import Operation, always_defined
 from memloci.language.tails import power
 from memloci.model.encodings import AbstractEncoding, Lin, Sin
 from memloci.model.normalisation import AbstractNormalisation, Softmax
@@ -216,7 +216,7 @@ CUBE = Operation(
     apply=lambda xp, x: x * x * x,
     value=lambda x: iv.integer_power(x, 3),
     slopes=lambda x: (iv.mul(iv.point(3.0), iv.integer_power(x, 2)),),
-    undefined=everywhere,
+    undefined=always_defined,
     ball=_cube,
     tail=lambda x: power(x, Constant(3.0)),
     function=True,
@@ -321,7 +321,7 @@ def guess(
     runs: Sequence[Run],
     *,
     states: Mapping[str, bytes] = {},
-    keep: Callable[[Any], None] | None = None,
+    save: Callable[[Any], None] | None = None,
 ) -> list[Guess]:
     """In place of training: it is done at once, breaks with the seed 1, and forgets runs with the seed 2."""
     if any(run.training.seed == 1 for run in runs):

@@ -58,7 +58,7 @@ from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.task import Task
 from memloci.tradeoffs.rates import stated
 from memloci.train import witness
-from memloci.train.data import make_source
+from memloci.train.data import source_of
 from memloci.train.diagnose import diagnose
 from memloci.train.losses import LOSSES
 from memloci.train.record import RunRecord
@@ -175,7 +175,7 @@ def test_a_stream_agrees_or_refuses(strangers, kind):
 @pytest.mark.parametrize("kind", STRANGE)
 def test_training_has_the_gradient_of_the_definition(strangers, kind):
     plain = _model(kind)
-    if isinstance(folded.fold(plain, 9), folded.Whole):  # its gradient is that of the model's own code
+    if isinstance(folded.fold(plain, 9), folded.Unfolded):  # its gradient is that of the model's own code
         return
     x = jr.normal(jr.key(0), (2, 9, 2), jnp.float64)
     loss = lambda run: lambda model: jnp.square(run(model)(x)).mean()
@@ -203,7 +203,7 @@ def test_a_stranger_in_one_layer_is_found(strangers):
     model = Transformer(_architecture(kinds[0], layers=2, blocks=blocks), 1, 1, key=jr.key(1))
     x = jr.normal(jr.key(0), (9, 1), jnp.float64)
     np.testing.assert_allclose(model.stream().feed(x), _run(model, x), atol=EXACT)
-    assert isinstance(folded.fold(model, 9), folded.Whole)
+    assert isinstance(folded.fold(model, 9), folded.Unfolded)
     with pytest.raises(BadInput, match="steeper"):
         certify(model, ONE_LAG)
     with pytest.raises(BadInput, match="steeper"):
@@ -257,7 +257,7 @@ def trained(strangers, tmp_path_factory):
 
 def test_strangers_are_trained_and_reported(trained):
     fit, place = trained
-    x, y = make_source(fit.run).held_out()
+    x, y = source_of(fit.run).held_out()
     found = jax.jit(jax.vmap(fit.model.using("plain")))(x)
     assert fit.record["held_out"] == pytest.approx(float(dummies.fourth_power(found, y)), rel=1e-9)
     assert not eqx.tree_equal(

@@ -28,7 +28,7 @@ def files(root):
 def test_formats_agree(name, tmp_path):
     files(tmp_path)
     found = recording(tmp_path / name)
-    assert np.allclose(found.x[0][:, 0], x) and np.allclose(found.y[0], y) and found.own is None
+    assert np.allclose(found.x[0][:, 0], x) and np.allclose(found.y[0], y) and found.self_channel is None
 
 
 def test_parquet_is_read(tmp_path):
@@ -44,7 +44,11 @@ def test_parquet_is_read(tmp_path):
 def test_text_and_next(tmp_path):
     (tmp_path / "t.txt").write_text("abracadabra " * 20)
     found = recording(tmp_path / "t.txt")
-    assert found.target == NEXT and found.own == 0 and found.alphabets[0] == (" ", "a", "b", "c", "d", "r")
+    assert (
+        found.target == NEXT
+        and found.self_channel == 0
+        and found.alphabets[0] == (" ", "a", "b", "c", "d", "r")
+    )
     assert np.array_equal(found.y[0], found.x[0][:, 0])
 
 

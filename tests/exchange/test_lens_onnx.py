@@ -42,7 +42,7 @@ def test_a_compiled_model_has_a_cache_under_the_usual_names(tmp_path):
 def test_onnx_runs_at_any_length_and_is_reproducible(tmp_path):
     done = export(built("exponential"), "onnx", tmp_path / "a", lengths=[1, 2, 17, 600])
     export(built("exponential"), "onnx", tmp_path / "b", lengths=[1])
-    assert done.proved.bound is not None and all(each.within for each in done.seen)
+    assert done.proved.bound is not None and all(each.within for each in done.observed)
     data = (tmp_path / "a" / "model.onnx").read_bytes()
     assert data == (tmp_path / "b" / "model.onnx").read_bytes()
     assert b"site-packages" not in data and b".py" not in data and str(tmp_path).encode() not in data
@@ -54,7 +54,7 @@ def test_vnnlib_states_the_bound_and_refuses_pointers(tmp_path):
     stated = float(text.split("at most ")[1].split()[0])
     assert float(done.proved.bound or 0) <= stated <= 1.01 * float(done.proved.bound or 0) + 1e-6
     assert f"(>= Y_0 {stated!r})" in text and text.count("declare-const Y_") == 1
-    assert done.seen[0].within
+    assert done.observed[0].within
     with pytest.raises(ml.BadInput, match="VNN-LIB cannot state its target"):
         export(built("pointer"), "vnnlib", tmp_path / "p")
 

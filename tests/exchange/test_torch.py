@@ -85,7 +85,7 @@ def test_gradients_are_ours_also_in_blocks(i):
 def test_an_export_is_within_its_bound_and_reproducible(name, tmp_path):
     done = export(built(name), "torch", tmp_path / "a")
     export(built(name), "torch", tmp_path / "b")
-    assert done.proved.bound is not None and done.seen[-1].length == 512
+    assert done.proved.bound is not None and done.observed[-1].length == 512
     for file in done.files:
         data = (tmp_path / "a" / file).read_bytes()
         assert data == (tmp_path / "b" / file).read_bytes(), file

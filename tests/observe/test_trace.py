@@ -9,7 +9,7 @@ import pytest
 
 from memloci.core.errors import BadInput
 from memloci.observe.probes import example_run
-from memloci.observe.trace import Trace, shown_positions, trace, traces
+from memloci.observe.trace import Trace, positions_to_show, trace, traces
 from memloci.pipeline import Built, compile
 from memloci.tasks.short import Adaptive
 
@@ -51,12 +51,12 @@ def test_the_network_reads_the_lags_of_the_task(run):
         t = at.t
         there = a[t] <= t
         assert (first.lag, first.blank) == (a[t], not there)
-        assert first.right and (first.read is not None) == there
+        assert first.is_right and (first.read is not None) == there
         if first.read:
             assert first.read.lag == a[t] and first.read.weight == pytest.approx(1, abs=1e-4)
         for recall in second:
             lag = a[t] + a[t - a[t]] if there else None
-            assert (recall.lag, recall.blank) == (lag, lag is None or lag > t) and recall.right
+            assert (recall.lag, recall.blank) == (lag, lag is None or lag > t) and recall.is_right
 
 
 def test_slots_hold_the_tokens_and_outputs_are_the_models(built, run):
@@ -69,8 +69,8 @@ def test_slots_hold_the_tokens_and_outputs_are_the_models(built, run):
             token = {
                 name: 0.0 if recall.blank else x[at.t - (recall.lag or 0), c] for c, name in enumerate("av")
             }
-            assert recall.wanted == {name: token[name] for name in recall.held}
-            assert recall.err < 1e-3 and "v" in recall.held
+            assert recall.target == {name: token[name] for name in recall.recalled}
+            assert recall.err < 1e-3 and "v" in recall.recalled
             if recall.present is not None:
                 assert recall.present == pytest.approx(0.0 if recall.blank else 1.0, abs=1e-3)
 
@@ -88,14 +88,14 @@ def test_heads_look_where_the_route_says(built, run):
             if built.plan.route == "chain":
                 assert recall.attended is None
         if built.plan.route == "chain":
-            assert {look.peaks[0].lag for look in at.looks} == {1}
+            assert {head.peaks[0].lag for head in at.heads} == {1}
         else:
-            assert {i for look in at.looks for i in look.memories} == {r.memory for r in at.recalls}
-    assert not any(look.peaks for look in found[0].looks)  # the first token has no past
+            assert {i for head in at.heads for i in head.memories} == {r.memory for r in at.recalls}
+    assert not any(head.peaks for head in found[0].heads)  # the first token has no past
 
 
 def test_a_wrong_lag_is_seen():
-    """Heads that are told to look elsewhere: the trace names another token, not the task's."""
+    """Heads that are told to head elsewhere: the trace names another token, not the task's."""
     built = _built("rotary")
     x = example_run(built.model, built.task, n=16).x
     slots = built.plan.circuit.slots
@@ -107,13 +107,13 @@ def test_a_wrong_lag_is_seen():
     where = lambda model: model.layers[2].attention.heads.score.W_Q
     broken = eqx.tree_at(where, built.model, where(built.model)[..., order])
     wrong = [recall for at in _all(built, broken, x)[6:] for recall in at.recalls if recall.memory == 2]
-    assert not any(recall.right for recall in wrong if recall.lag and recall.lag > 2)
+    assert not any(recall.is_right for recall in wrong if recall.lag and recall.lag > 2)
     assert max(recall.err for recall in wrong) > 0.1
 
 
 def test_positions_worth_following():
     x = np.tile([[3.0, 0.5], [1.0, -0.5], [2.0, 0.25]], (8, 1))
-    told = shown_positions(NESTED, x, most=6)
+    told = positions_to_show(NESTED, x, most=6)
     assert told[:2] == [0, 1] and told == sorted(set(told)) and len(told) == 6
     blanks = {t: [x[t, 0] > t, x[t, 0] > t or x[t, 0] + x[t - int(x[t, 0]), 0] > t] for t in told}
     assert {sum(b) for b in blanks.values()} == {0, 1, 2}
@@ -123,7 +123,7 @@ def test_one_position_and_none():
     built = compile(NEAR, route="chain")
     circuit, x = built.plan.circuit, np.array([[1, 0.5], [2, -0.25], [2, 0.75]])
     one = trace(built.model, NEAR, circuit, x, 2)
-    assert one.recalls[0].held["v"] == pytest.approx(0.5, abs=1e-5) and len(one.x) == 3
+    assert one.recalls[0].recalled["v"] == pytest.approx(0.5, abs=1e-5) and len(one.x) == 3
     with pytest.raises(BadInput, match="0..2"):
         trace(built.model, NEAR, circuit, x, 3)
     present = compile(Adaptive(channels=NEAR.channels, lags=["a0"], readout="v0"), route="one-layer-lin")

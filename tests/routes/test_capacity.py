@@ -69,15 +69,15 @@ ASKING = [
 def test_a_question_gets_the_number_it_asks_for(name):
     task = GALLERY[name]()
     exam = questions(task)
-    middle, t = [(piece.lo + piece.hi) / 2 for piece in exam.box], max(q.reach for q in exam.asked)
-    x = np.tile(middle, (len(exam.asked), t + 1, 1))
-    for k, q in enumerate(exam.asked):
-        for lag, token in (other.key for other in exam.asked if other.key):
+    middle, t = [(piece.lo + piece.hi) / 2 for piece in exam.box], max(q.reach for q in exam.all)
+    x = np.tile(middle, (len(exam.all), t + 1, 1))
+    for k, q in enumerate(exam.all):
+        for lag, token in (other.key for other in exam.all if other.key):
             x[k, t - lag] = token
         x[k, t] = q.token
         x[k, t - q.lag, q.channel] = exam.box[q.channel].hi
     told = np.asarray(jax.jit(task.target)(x))[:, -1]
-    for k, q in enumerate(exam.asked):
+    for k, q in enumerate(exam.all):
         assert told[k, q.output] == exam.box[q.channel].hi
 
 
@@ -115,11 +115,11 @@ def test_matches_ask_for_one_number_per_key(which, offset):
     memory = Match("a1 == b0 and b1 != 9", which=which, offset=offset)
     task = Task(channels=channels, memories=[memory], readout="v1")
     exam = questions(task)
-    assert len(exam.asked) == 2  # the letters 2 and 3 of both alphabets
-    t = max(q.reach for q in exam.asked)
-    for q in exam.asked:
+    assert len(exam.all) == 2  # the letters 2 and 3 of both alphabets
+    t = max(q.reach for q in exam.all)
+    for q in exam.all:
         x = np.tile([1.0, 9.0, 0.0], (t + 1, 1))
-        for other in exam.asked:
+        for other in exam.all:
             assert other.key is not None
             x[t - other.key[0]] = other.key[1]
         x[t], x[t - q.lag, q.channel] = q.token, 0.75

@@ -111,7 +111,7 @@ def test_no_input_beats_the_certificate_of_mixed_memories(case):
 def test_lag_0_is_the_present():
     """The readout reads the slot of the channel itself: nothing is moved."""
     made = planned(Case("lag 0 and lag", "rotary", 1))
-    assert made.circuit.holds["x1"] == made.circuit.holds["x0"] == "x"
+    assert made.circuit.variable_slots["x1"] == made.circuit.variable_slots["x0"] == "x"
     assert made.model.architecture.heads == 1
 
 

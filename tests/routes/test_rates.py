@@ -112,8 +112,8 @@ def test_power_laws_have_a_theorem_too():
 def test_where_nothing_is_measured_the_reason_is_told(task, route, why):
     built = compile(task, tolerance=1e-2, route=route)
     found = rates.measured(task, [built.plan])
-    assert found.heads == () and why in found.said["heads"]
-    assert found.width is None and found.said["width"] == "exact, no neurons"
+    assert found.heads == () and why in found.measured["heads"]
+    assert found.width is None and found.measured["width"] == "exact, no neurons"
 
 
 def test_width_against_error_is_steeper_than_the_paper():

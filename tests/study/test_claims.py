@@ -124,7 +124,7 @@ def _either_way(name, profiles):
     expected = {"5a": {"refuted"}, "8": {"refuted", "inconclusive"}}.get(name, {"confirmed", "refuted"})
     for seed in range(400):
         judged = claim.judge(_evidence(claim, profiles["quick"], seed))
-        assert judged.said and (judged.panels or judged.grid) and judged.parts
+        assert judged.summary and (judged.panels or judged.grid) and judged.parts
         verdicts.add(overall(judged.parts))
         if expected <= verdicts:
             return
@@ -140,7 +140,7 @@ def test_missing_numbers_leave_a_claim_open(name, profiles):
         for key, result in evidence.results.items()
     }
     judged = claim.judge(replace(evidence, results=lost))
-    trained = [part for part in judged.parts if not part.says.startswith("compiled")]
+    trained = [part for part in judged.parts if not part.statement.startswith("compiled")]
     assert "confirmed" not in {overall(judged.parts)}
     assert trained and all(part.verdict == "inconclusive" for part in trained)
 
@@ -184,7 +184,7 @@ def test_the_wall_is_where_training_stops(profiles):
         for name, result in evidence.results.items()
     }
     evidence = replace(evidence, results=results)
-    parts = {part.says: part.verdict for part in claim.judge(evidence).parts}
+    parts = {part.statement: part.verdict for part in claim.judge(evidence).parts}
     assert parts["lin: training recalls no lag beyond 6"] == "confirmed", parts
     assert parts["lin: training comes near lag 6"] == "confirmed", parts
 
@@ -221,10 +221,10 @@ def test_a_verdict_that_turns_around_is_counted(few, profiles):
     mixed = lambda which: {n: worse[n] if which in n else evidence.results[n] for n in worse}
     for results, turned in ((worse, 0), (mixed("local"), 1), (mixed("no change"), 1)):
         judged = few.judge(replace(evidence, results=results))
-        local = next(part for part in judged.parts if "local" in part.says)
+        local = next(part for part in judged.parts if "local" in part.statement)
         assert local.effect.value == turned and local.verdict == ("refuted" if turned else "confirmed")
         assert overall(judged.parts) == ("refuted" if turned else "confirmed")
-        assert ("2b with local" in judged.said) == (turned > 0)
+        assert ("2b with local" in judged.summary) == (turned > 0)
 
 
 def test_a_case_without_numbers_leaves_its_change_open(few, profiles):
@@ -232,7 +232,7 @@ def test_a_case_without_numbers_leaves_its_change_open(few, profiles):
     name = next(name for name in evidence.results if name.startswith("2a, layer norm"))
     lost = replace(evidence.results[name], records=(RunRecord("diverged"),))
     judged = few.judge(replace(evidence, results={**evidence.results, name: lost}))
-    open_ = [part.says for part in judged.parts if part.verdict == "inconclusive"]
+    open_ = [part.statement for part in judged.parts if part.verdict == "inconclusive"]
     assert open_ == [f"with layer norm no verdict turns around, of {len(GOOD)} that are there"]
 
 
@@ -329,7 +329,12 @@ def test_nothing_else_calls_a_finding_back(profiles):
         name: getattr(claim, name) for name in ("id", "title", "statement", "source", "design", "measure")
     }
     found = Finding(
-        **rest, profile="quick", seeds=5, parts=judged.parts, said=judged.said, panels=judged.panels,
+        **rest, profile="quick", seeds=5, parts=judged.parts, summary=judged.summary, panels=judged.panels,
         arms=({"arm": "x"},), notes=judged.notes, untried=claim.untried, seconds=1.0, command="memloci study 4a",
     )  # fmt: skip
-    assert finding_from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    stored = json.loads(json.dumps(found.to_dict()))
+    assert finding_from_dict(stored) == found
+    stored["said"] = stored.pop("summary")  # as earlier versions wrote it
+    for part in stored["parts"]:
+        part["says"] = part.pop("statement")
+    assert finding_from_dict(stored) == found

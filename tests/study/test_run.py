@@ -75,11 +75,11 @@ def test_a_finding_is_made_anew_when_its_rule_changes(fake, tmp_path, monkeypatc
     content = json.loads(kept.read_bytes())
     content["content"]["said"] = "an older sentence"
     kept.write_text(json.dumps(content))
-    assert _study(tmp_path, ["4a"])[0].said == "an older sentence"
+    assert _study(tmp_path, ["4a"])[0].summary == "an older sentence"
     kept.write_text(json.dumps({**content, "fingerprint": "of other code"}))
-    assert _study(tmp_path, ["4a"])[0].said != "an older sentence"
+    assert _study(tmp_path, ["4a"])[0].summary != "an older sentence"
     kept.write_text("{")
-    assert _study(tmp_path, ["4a"])[0].said != "an older sentence"
+    assert _study(tmp_path, ["4a"])[0].summary != "an older sentence"
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def execute(
     runs: Sequence[Run],
     *,
     states: Mapping[str, bytes] = {},
-    keep: Callable[[Any], None] | None = None,
+    save: Callable[[Any], None] | None = None,
 ) -> list[Outcome]:
     assert len({run.program for run in runs}) == 1
     courses = [Course(run, *json.loads(states.get(run.key, b'[0, ""]'))) for run in runs]
@@ -74,8 +74,8 @@ def execute(
         )  # milliseconds a chunk takes, where a test needs it to take some
         for course in courses:
             course.advance()
-        if keep:
-            keep(Snapshot(courses))
+        if save:
+            save(Snapshot(courses))
     return [_outcome(course) for course in courses]
 
 

@@ -124,7 +124,7 @@ def test_the_number_is_asked_about_before_the_runs_are_made():
         raise BadInput(f"{count} are too many")
 
     with pytest.raises(BadInput, match="6 are too many"):
-        make_sweep({**BASE, "grid": {**SEEDS, "training.rate": ["a", "b", "c"]}}, ask=refuse)
+        make_sweep({**BASE, "grid": {**SEEDS, "training.rate": ["a", "b", "c"]}}, confirm=refuse)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_beat_between_the_look_and_the_theft_saves_the_claim(store):
     sweep = from_elsewhere(store)
     (beats,) = store.db.execute("SELECT beats FROM owners").fetchone()
     store.beat("far")
-    assert store.take_back("far", "silent", beats=beats) == 0
+    assert store.reclaim("far", "silent", beats=beats) == 0
     assert store.counts(sweep).running == 1
 
 
@@ -271,8 +271,8 @@ def test_a_damaged_checkpoint_is_not_gone_on_from_and_the_run_is_trained(store):
     run = make_run()
     sweep = store.enqueue("s", [run])
     store.claim(sweep, "me")
-    assert store.keep("me", 10, {run.key: b'[10, "x"]'})
-    store.give_back("me")
+    assert store.save_checkpoints("me", 10, {run.key: b'[10, "x"]'})
+    store.release("me")
     store.db.execute("UPDATE checkpoints SET state = x'00'")
     Worker(Job(str(store.path), sweep, FAKE), "w", store, execute).work()
     (row,) = store.rows()
@@ -286,13 +286,13 @@ def test_a_checkpoint_that_the_engine_refuses_is_left_and_the_run_is_trained(sto
     run = make_run()
     sweep = store.enqueue("s", [run])
     store.claim(sweep, "me")
-    store.keep("me", 10, {run.key: b"of another version"})
-    store.give_back("me")
+    store.save_checkpoints("me", 10, {run.key: b"of another version"})
+    store.release("me")
 
-    def refusing(runs, *, states=None, keep=None):
+    def refusing(runs, *, states=None, save=None):
         if states:
             raise BadInput("the checkpoint is of another version")
-        return execute(runs, keep=keep)
+        return execute(runs, save=save)
 
     Worker(Job(str(store.path), sweep, FAKE), "w", store, refusing).work()
     (row,) = store.rows()

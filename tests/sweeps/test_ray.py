@@ -246,7 +246,7 @@ def restored(monkeypatch):
 def test_a_node_tells_what_is_to_be_recorded(make_job):
     runs = make_runs(range(2), steps=40)
     said = answers(make_job(runs, checkpoint=0.0), runs)
-    assert [what for what, *_ in said] == ["keep"] * 4 + ["finish"]
+    assert [what for what, *_ in said] == ["save"] * 4 + ["finish"]
     (_, details, weights), expected = said[-1], execute(runs)
     assert details["results"] == [[o.key, o.record, o.history] for o in expected] and details["cost"] > 0
     assert weights == [outcome.weights for outcome in expected]
@@ -330,7 +330,7 @@ def test_who_has_lost_the_lease_is_recalled_and_others_have_the_runs(make_job):
     with Store(job.store) as store:
         fleet, owner, cancelled = make_fleet(job, store)
         store.reclaim_dead(lease=-1.0)
-        fleet._record(owner, "keep", {"step": 10, "keys": [run.key]}, [b"state"])
+        fleet._record(owner, "save", {"step": 10, "keys": [run.key]}, [b"state"])
         assert cancelled == ["stream"] and not fleet.owners and not kept(store)
 
 

@@ -121,7 +121,7 @@ def test_who_has_lost_the_lease_records_nothing(store):
     claimed(store, sweep, "slow")
     store.reclaim_dead(lease=-1.0)
     assert claimed(store, sweep, "quick") == [run]
-    assert not store.keep("slow", 10, {run.key: b"state"})
+    assert not store.save_checkpoints("slow", 10, {run.key: b"state"})
     outcomes = execute([run])
     assert store.finish("slow", outcomes) == 0
     assert store.finish("quick", outcomes) == 1
@@ -168,11 +168,11 @@ def test_a_run_that_outlives_too_many_workers_fails_with_the_reason(store):
     sweep = store.enqueue("s", make_runs(range(2)))
     for _ in range(2):
         assert len(claimed(store, sweep)) == 2
-        store.take_back("me", "killed by SIGSEGV")
+        store.reclaim("me", "killed by SIGSEGV")
     while suspects := claimed(store, sweep):
         assert len(suspects) == 1  # tried alone, for the other may be innocent
         if suspects[0].training.seed == 0:
-            store.take_back("me", "killed by SIGSEGV")
+            store.reclaim("me", "killed by SIGSEGV")
         else:
             store.finish("me", execute(suspects))
     assert statuses(store) == {0: "failed", 1: "done"}
@@ -185,8 +185,8 @@ def test_a_checkpoint_clears_a_run_and_is_given_to_the_next_worker(store):
     for step in range(2 * MOST_DEATHS):
         claim = store.claim(sweep, "me")
         assert claim.states == ({run.key: b"%d" % (step - 1)} if step else {})
-        assert store.keep("me", step, {run.key: b"%d" % step})
-        store.take_back("me", "killed")
+        assert store.save_checkpoints("me", step, {run.key: b"%d" % step})
+        store.reclaim("me", "killed")
     claimed(store, sweep)
     store.finish("me", execute([run]))
     assert store.db.execute("SELECT count(*) FROM checkpoints").fetchone() == (0,)
@@ -221,7 +221,7 @@ def test_a_full_disk_gets_one_line_and_costs_nothing_that_was_finished(store):
         store.finish("me", large)
     assert "\n" not in str(refusal.value) and "runs.sqlite" in str(refusal.value)
     with pytest.raises(StoreTrouble, match="full"):
-        store.keep("me", 1, {run.key: b"s" * 100_000 for run in runs[1:]})
+        store.save_checkpoints("me", 1, {run.key: b"s" * 100_000 for run in runs[1:]})
     assert statuses(store) == {0: "done", 1: "running", 2: "running"}
     assert store.db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     store.db.execute("PRAGMA max_page_count = 1000000")

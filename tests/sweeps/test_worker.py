@@ -54,13 +54,13 @@ def test_what_the_engine_refuses_fails_alone(store):
 def test_a_stopped_worker_keeps_checkpoints_and_the_next_goes_on_from_them(store):
     runs, steps = make_runs(range(3), steps=100), []
 
-    def execute(group, *, states, keep):
+    def execute(group, *, states, save):
         def stop_after_thirty(snapshot):
             steps.append(snapshot.step)
             worker.stopping = worker.stopping or snapshot.step == 30
-            keep(snapshot)
+            save(snapshot)
 
-        return fake.execute(group, states=states, keep=stop_after_thirty)
+        return fake.execute(group, states=states, save=stop_after_thirty)
 
     worker = make_worker(store, runs, execute)
     worker.work()
@@ -76,8 +76,8 @@ def test_a_checkpoint_that_does_not_fit_is_left_aside(store):
     run = make_run(fake.SPOIL)
     worker = make_worker(store, [run])
     store.claim(worker.job.sweep, "another")
-    store.keep("another", 10, {run.key: b'[10, "of another kind"]'})
-    store.give_back("another")
+    store.save_checkpoints("another", 10, {run.key: b'[10, "of another kind"]'})
+    store.release("another")
     worker.work()
     (row,) = store.rows()
     assert row["status"] == "done" and row["record"]["value"] == fake.execute([run])[0].record["value"]
@@ -86,11 +86,11 @@ def test_a_checkpoint_that_does_not_fit_is_left_aside(store):
 def test_who_has_lost_the_lease_stops_and_claims_anew(store):
     tries = []
 
-    def execute(group, *, states, keep):
+    def execute(group, *, states, save):
         tries.append(len(group))
         if len(tries) == 1:
             store.reclaim_dead(lease=-1.0)
-        return fake.execute(group, states=states, keep=keep)
+        return fake.execute(group, states=states, save=save)
 
     make_worker(store, make_runs(range(2)), execute, checkpoint=0.0).work()
     assert tries == [2, 2] and set(by_seed(store, "attempts").values()) == {2}

@@ -5,7 +5,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from memloci.train.cache import keep_programs, place
+from memloci.train.cache import directory, keep_programs
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from memloci.train.cache import keep_programs, place
 def test_the_place_is_the_users_choice(monkeypatch, chosen, home, expected):
     monkeypatch.setenv("MEMLOCI_CACHE", chosen)
     monkeypatch.setenv("XDG_CACHE_HOME", home)
-    assert place() == (Path(expected) if expected else None)
+    assert directory() == (Path(expected) if expected else None)
 
 
 def test_a_program_is_kept_unless_told_otherwise(tmp_path, monkeypatch):

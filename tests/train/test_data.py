@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memloci.core.errors import BadInput
-from memloci.train.data import Arrays, FromTask, Text, describe, in_memory, make_source
+from memloci.train.data import Arrays, FromTask, Text, describe, in_memory, source_of
 from memloci.train.device import make_key
 
 from .cases import small_run
@@ -15,7 +15,7 @@ KEY = make_key(3)
 
 
 def test_a_batch_is_sequences_of_the_task_with_their_targets():
-    source = make_source(small_run())
+    source = source_of(small_run())
     x, y = source.batch(KEY, source.data(0))
     assert isinstance(source, FromTask) and x.shape == (8, 12, 1) and x.dtype == "float32"
     np.testing.assert_array_equal(y, source.task.target(x))
@@ -23,7 +23,7 @@ def test_a_batch_is_sequences_of_the_task_with_their_targets():
 
 
 def test_a_fixed_set_is_the_same_at_every_step_and_other_for_other_seeds():
-    source = make_source(small_run(samples=20))
+    source = source_of(small_run(samples=20))
     data = source.data(0)
     x, y = source.batch(KEY, data)
     assert isinstance(source, FromTask)
@@ -35,13 +35,13 @@ def test_a_fixed_set_is_the_same_at_every_step_and_other_for_other_seeds():
 
 
 def test_a_set_no_larger_than_a_batch_is_taken_whole():
-    source = make_source(small_run(samples=5))
+    source = source_of(small_run(samples=5))
     data = source.data(0)
     assert source.batch(KEY, data)[0] is data[0]
 
 
 def test_held_out_sequences_are_the_same_for_all_seeds():
-    a, b = (make_source(small_run(seed=seed)).held_out()[0] for seed in (0, 1))
+    a, b = (source_of(small_run(seed=seed)).held_out()[0] for seed in (0, 1))
     np.testing.assert_array_equal(a, b)
 
 
@@ -53,7 +53,7 @@ def text(tmp_path):
 
 
 def test_text_predicts_the_next_byte_and_holds_out_the_end(text):
-    source = make_source(small_run(describe(text)))
+    source = source_of(small_run(describe(text)))
     assert isinstance(source, Text)
     data, content = source.data(0), np.frombuffer(text.read_bytes(), np.uint8)
     x, y = source.batch(KEY, data)
@@ -70,7 +70,7 @@ def test_arrays_come_from_a_file_or_from_memory(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, 12, 3)), rng.normal(size=(30, 12, 2))
     np.savez(tmp_path / "a.npz", x=x, y=y)
-    from_file = make_source(small_run(describe(tmp_path / "a.npz")))
+    from_file = source_of(small_run(describe(tmp_path / "a.npz")))
     described, arrays = in_memory(x, y)
     run = small_run(described)
     for source in (from_file, Arrays(run, arrays)):
@@ -110,7 +110,7 @@ def test_files_that_are_not_there_or_no_data_are_refused(tmp_path, text):
     assert described["sha256"] == hashlib.sha256(text.read_bytes()).hexdigest()
     text.write_bytes(text.read_bytes() + b"x")
     with pytest.raises(BadInput, match="has changed"):
-        make_source(small_run(described))
+        source_of(small_run(described))
     text.write_bytes(b"short")
     with pytest.raises(BadInput, match="too few"):
-        make_source(small_run(describe(text)))
+        source_of(small_run(describe(text)))

@@ -35,7 +35,7 @@ def by_hand(run, steps):
     state = optimiser.init(weights)
     key = jr.fold_in(make_key(training.seed), 0)
     loss = lambda w, x, y: LOSSES[training.loss](jax.vmap(eqx.combine(w, rest))(x), y)
-    gradient, data = jax.jit(jax.grad(loss)), program.own_data(run)
+    gradient, data = jax.jit(jax.grad(loss)), program.data_of(run)
     batch = jax.jit(lambda step: program.source.batch(jr.fold_in(key, step), data))
     for step in range(steps):
         x, y = batch(step)
@@ -112,7 +112,7 @@ def test_models_side_by_side_are_the_same_models(monkeypatch):
 def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(samples):
     run = small_run(steps=35, samples=samples, patience=50)
     kept = []
-    (whole,) = execute([run], keep=lambda snapshot: kept.append(snapshot.checkpoints()))
+    (whole,) = execute([run], save=lambda snapshot: kept.append(snapshot.checkpoints()))
     assert len(kept) == 4
     for states in kept:
         (resumed,) = execute([run], states=states)
@@ -122,7 +122,7 @@ def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(samples):
 
 def test_a_checkpoint_of_another_run_or_no_checkpoint_is_refused():
     run, kept = small_run(), []
-    execute([run], keep=lambda snapshot: kept.append(snapshot.checkpoints()))
+    execute([run], save=lambda snapshot: kept.append(snapshot.checkpoints()))
     state = kept[0][run.key]
     for other in (small_run(seed=1), small_run(rate=0.5)):
         with pytest.raises(BadInput, match="another run"):

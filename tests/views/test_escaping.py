@@ -55,7 +55,7 @@ def panel(title: str = HOSTILE) -> Panel:
 
 
 def finding() -> Finding:
-    words = ("title", "statement", "source", "design", "measure", "profile", "said", "command")
+    words = ("title", "statement", "source", "design", "measure", "profile", "summary", "command")
     arm = {HOSTILE: HOSTILE, "arm": HOSTILE, "tuning": {HOSTILE: 1.0}, "other": {HOSTILE: [HOSTILE]}}
     return Finding(
         id="1a",
@@ -100,7 +100,7 @@ def test_a_report_that_follows_a_query(compiled):
     task = Adaptive(channels=channels, lags=["where(a0 < 2, 1, 2)"], readout="v1")
     trace = _trace(9, [2])
     recall = replace(trace.recalls[0], held={HOSTILE: 1.0}, wanted={HOSTILE: 1.0})
-    looks = tuple(replace(look, purpose=HOSTILE) for look in trace.looks)
+    looks = tuple(replace(look, purpose=HOSTILE) for look in trace.heads)
     trace = replace(trace, channels=(HOSTILE, "v"), recalls=(recall,), looks=looks)
     page = report_html(replace(built, task=task), replace(looked, traces=(trace,)), stated(task))
     assert "Follow one query" in page and told(page).count(HOSTILE) >= 3
@@ -229,7 +229,7 @@ def test_pages_are_rendered_without_jax():
         "        importlib.import_module(module.name)\n"
         "from memloci.study.claim import Finding\n"
         "from memloci.views.html.study import study_pages\n"
-        "words = ('title', 'statement', 'source', 'design', 'measure', 'profile', 'said', 'command')\n"
+        "words = ('title', 'statement', 'source', 'design', 'measure', 'profile', 'summary', 'command')\n"
         "empty = dict.fromkeys(('parts', 'panels', 'arms', 'notes', 'untried'), ())\n"
         "pages = study_pages([Finding(id='1a', seeds=1, seconds=1.0, **empty, **dict.fromkeys(words, 'x'))], {})\n"
         "assert b'nothing is decided' in pages['1a.html']\n"

@@ -9,7 +9,7 @@ import pytest
 
 from memloci.circuits.circuit import Circuit
 from memloci.observe.probes import target_kernels
-from memloci.observe.trace import Glance, Look, Recall, Trace
+from memloci.observe.trace import HeadPeaks, Peak, Recall, Trace
 from memloci.routes.registry import ROUTES
 from memloci.synthesize import request_of
 from memloci.tasks.gallery import GALLERY
@@ -33,16 +33,16 @@ def _trace(t: int, lags: list[int], attended: int = -1) -> Trace:
             single=True,
             lag=lag,
             blank=lag > t,
-            attended=Glance(lag + attended, 1.0) if lag <= t else Glance(t, 1.0),
-            read=Glance(lag, 1.0) if lag <= t else None,
-            held={"v": x[t - lag, 1] if lag <= t else 0.0},
-            wanted={"v": x[t - lag, 1] if lag <= t else 0.0},
+            attended=Peak(lag + attended, 1.0) if lag <= t else Peak(t, 1.0),
+            read=Peak(lag, 1.0) if lag <= t else None,
+            recalled={"v": x[t - lag, 1] if lag <= t else 0.0},
+            target={"v": x[t - lag, 1] if lag <= t else 0.0},
             present=None,
         )
         for i, lag in enumerate(lags, start=1)
     )
-    looks = [Look(0, 0, "recalls the token before", (), (Glance(1, 1.0),))]
-    looks += [Look(i, 0, f"recalls memory {i}", (i,), ()) for i in range(1, len(lags) + 1)]
+    looks = [HeadPeaks(0, 0, "recalls the token before", (), (Peak(1, 1.0),))]
+    looks += [HeadPeaks(i, 0, f"recalls memory {i}", (i,), ()) for i in range(1, len(lags) + 1)]
     return Trace(t, x, ("a", "v"), len(lags) + 1, tuple(looks), recalls, np.zeros(1), np.zeros(1))
 
 
@@ -74,7 +74,7 @@ def test_a_wrong_token_is_said_to_be_wrong():
 
 
 def test_layers_that_carry_alike_are_one_lane():
-    looks = tuple(Look(l, 0, "shifts by 1", (), (Glance(1, 1.0),)) for l in range(5))
+    looks = tuple(HeadPeaks(l, 0, "shifts by 1", (), (Peak(1, 1.0),)) for l in range(5))
     base = _trace(9, [4])
     chain = replace(base, layers=6, looks=looks, recalls=(replace(base.recalls[0], layer=5, attended=None),))
     assert [lane.title for lane in lanes._lanes(chain)] == ["layers 1 to 5", "layer 6"]
@@ -90,15 +90,15 @@ def test_a_lane_says_what_its_heads_are_for_and_is_never_too_long():
     assert {"recalls the token before", "recalls memory 1", "recalls memory 2"} <= set(
         _texts(lanes.picture(trace))
     )
-    more = [Look(1, h, f"recalls memory {h + 1} of a long list of memories", (1,), ()) for h in range(3)]
+    more = [HeadPeaks(1, h, f"recalls memory {h + 1} of a long list of memories", (1,), ()) for h in range(3)]
     lane = lanes._lanes(replace(trace, looks=tuple(more)))[1]
-    assert lane.said.endswith("… and 2 more") and len(lane.said) <= lanes.MOST_LETTERS
+    assert lane.purposes_text.endswith("… and 2 more") and len(lane.purposes_text) <= lanes.MOST_LETTERS
 
 
 def test_a_memory_made_of_many_tokens_has_no_lag():
     trace = _trace(9, [4])
     many = replace(trace.recalls[0], single=False, lag=None, read=None, blank=False)
-    assert many.right
+    assert many.is_right
     svg = lanes.picture(replace(trace, recalls=(many,)))
     assert "m1: many tokens, v = 0.111" in _texts(svg) and "hop" not in svg
 

@@ -88,7 +88,7 @@ def found(id: str = "1a", parts: tuple[Part, ...] = (GOOD,), **fields: Any) -> F
         "profile": "quick",
         "seeds": 3,
         "parts": parts,
-        "said": "They do help.",
+        "summary": "They do help.",
         "panels": (CURVES, WORDS),
         "arms": (arm,),
         "notes": ("A note.",),
@@ -165,11 +165,11 @@ def test_a_claim_s_page_has_all_that_is_needed_to_check_it():
     finding = found(parts=(GOOD, BAD))
     files = study_pages([finding], {})
     page, told = files["1a.html"].decode(), Checked(files["1a.html"], files).text
-    assert page.index("✗ refuted") < page.index(finding.said) < page.index(finding.statement)
+    assert page.index("✗ refuted") < page.index(finding.summary) < page.index(finding.statement)
     for text in ("Theorem 1", finding.design, "A note.", "Other optimisers.", finding.command, "2.0 h"):
         assert text in told
     for part in finding.parts:
-        assert part.says in told
+        assert part.statement in told
     assert "97.5 % interval" in told  # two parts share 5 %
     assert "lin, H=4" in told and "1,234" in told and "-2 [-2.5, -1.5]" in told
     assert "end of the grid" in told and "0.01: 0.5" in told and "0.03: –" in told and '[1, "b"]' in told
@@ -241,7 +241,7 @@ def test_every_part_is_in_the_csv_of_effects():
     files = study_pages([found(parts=parts)], {})
     rows = list(csv.DictReader(io.StringIO(files["1a-effects.csv"].decode())))
     assert [(r["part"], r["verdict"], r["rests_on"]) for r in rows] == [
-        (part.says, part.verdict, part.rests_on) for part in parts
+        (part.statement, part.verdict, part.rests_on) for part in parts
     ]
     page = files["1a.html"].decode()
     assert ">proved</td>" in page and "An effect without a bar is proved." in page
@@ -373,7 +373,7 @@ def test_effects_show_verdicts_as_words_and_shapes():
     for text in ("confirmed", "refuted", "inconclusive", "1.3 [1.1, 1.5]", "no number", "decades", "slope"):
         assert text in told
     for part in (GOOD, BAD, OPEN):
-        assert part.says in told
+        assert part.statement in told
     shapes = [shape for _, shape, _ in VERDICTS.values()]
     assert len(set(shapes)) == 3
     assert "refuted" not in texts(effects_figure([GOOD]))
@@ -386,7 +386,7 @@ def test_effects_show_verdicts_as_words_and_shapes():
         replace(GOOD, effect=Estimate(0.3, 0.3, 0.3)),
         replace(GOOD, effect=Estimate(0.5, -1e9, 1e9)),
         replace(GOOD, effect=Estimate(0.0, 0.0, 0.0), margin=0.0, unit=""),
-        replace(GOOD, effect=Estimate(-1e-12, -2e-12, 0.0), margin=1e12, says="long " * 200),
+        replace(GOOD, effect=Estimate(-1e-12, -2e-12, 0.0), margin=1e12, statement="long " * 200),
     ],
     ids=["no interval", "exact", "huge", "zeros", "far"],
 )

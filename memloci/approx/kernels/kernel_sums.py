@@ -113,9 +113,9 @@ def fit(
     problem = _Problem(rpe, targets, mass, price, unit, bits or (256 if precision != "exact" else 384))
     if precision == "exact" and _Far.serves(problem, heads):
         problem = _Far(rpe, targets, mass, price, unit, bits or 0)
-    own = _own_sum(problem) if exponents is None else None
+    own = _exact_sum(problem) if exponents is None else None
     if own is not None and len(own[0]) <= heads:
-        rows = [[_keep(a, precision) for a in row] for row in own[1]]
+        rows = [[_stored_exactly(a, precision) for a in row] for row in own[1]]
         return kernel_sum(rpe, [round_to(beta, precision) for beta in own[0]], rows, targets, precision)
     if exponents is not None:
         rpe.check(exponents)
@@ -292,7 +292,7 @@ def _choose(problem: _Problem, heads: int, moves: int, progress: Progress | None
     return [beta_of(problem.rpe, t) for t in thetas]
 
 
-def _own_sum(problem: _Problem) -> tuple[list[float], list[list[arb]]] | None:
+def _exact_sum(problem: _Problem) -> tuple[list[float], list[list[arb]]] | None:
     """Exponents and coefficients of targets that are sums of head kernels already (lag 1 nearly is)."""
     rows: list[dict[float, arb]] = []
     for target in problem.targets:
@@ -417,7 +417,7 @@ def _settle(problem: _Problem, exponents: list[float], precision: str) -> Kernel
         found = kernel_sum(
             problem.rpe,
             exponents,
-            [[_keep(a, precision) for a in fitted.a] for fitted in fits],
+            [[_stored_exactly(a, precision) for a in fitted.a] for fitted in fits],
             problem.targets,
             precision,
         )
@@ -435,25 +435,27 @@ def _settle(problem: _Problem, exponents: list[float], precision: str) -> Kernel
     return _silence_failures(problem, best)
 
 
-def _silence_failures(problem: _Problem, found: KernelSum) -> KernelSum:
+def _silence_failures(problem: _Problem, fitted: KernelSum) -> KernelSum:
     """A row that does worse than no head at all is set to 0."""
     norms = [float(target.norm().upper()) for target in problem.targets]
-    failed = [upper > norm * (1 + 1e-6) for (_, upper), norm in zip(found.errors, norms, strict=True)]
+    failed = [upper > norm * (1 + 1e-6) for (_, upper), norm in zip(fitted.errors, norms, strict=True)]
     if not any(failed):
-        return found
-    rows = [[0.0] * found.heads if bad else row for bad, row in zip(failed, found.coefficients, strict=True)]
-    return kernel_sum(problem.rpe, found.exponents, rows, problem.targets, found.precision)
+        return fitted
+    rows = [
+        [0.0] * fitted.heads if bad else row for bad, row in zip(failed, fitted.coefficients, strict=True)
+    ]
+    return kernel_sum(problem.rpe, fitted.exponents, rows, problem.targets, fitted.precision)
 
 
-def _keep(a: arb, precision: str) -> float | Fraction:
+def _stored_exactly(a: arb, precision: str) -> float | Fraction:
     if precision != "exact":
         return round_to(a, precision)
     man, exp = a.mid().man_exp()
     return Fraction(int(man)) * Fraction(2) ** int(exp)
 
 
-def _score(problem: _Problem, found: KernelSum) -> float:
-    return sum(upper for _, upper in found.errors) + problem.price * found.mass
+def _score(problem: _Problem, fitted: KernelSum) -> float:
+    return sum(upper for _, upper in fitted.errors) + problem.price * fitted.mass
 
 
 def kernel_sum(

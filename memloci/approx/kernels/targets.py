@@ -223,7 +223,7 @@ class Generic(AbstractTarget):
     majorant: tuple[tuple[float, float, float], ...]  # (C, a, b)
     name: str = "given kernel"
     after: int = 0
-    _seen: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+    _values_cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         for C, a, b in self.majorant:
@@ -245,9 +245,9 @@ class Generic(AbstractTarget):
         from flint import ctx
 
         key = (z, ctx.prec)
-        if key not in self._seen:
-            self._seen[key] = self.values(z)
-        return self._seen[key]
+        if key not in self._values_cache:
+            self._values_cache[key] = self.values(z)
+        return self._values_cache[key]
 
     def tail_bound(self, n: int) -> arb:
         first = max(n, self.after)

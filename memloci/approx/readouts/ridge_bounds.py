@@ -35,7 +35,7 @@ class Supremum:
     """bound >= sup |f - N| >= found: the last is met at the point `at`."""
 
     bound: float
-    found: float
+    attained: float
     at: tuple[float, ...]
     boxes: int
 
@@ -130,7 +130,9 @@ def supremum(
         bounds, split = np.empty(len(centre)), np.empty(len(centre), dtype=int)
         for start in range(0, len(centre), step):
             part = slice(start, start + step)
-            bounds[part], split[part], size = _look(net, target, centre[part], radius[part], label[part])
+            bounds[part], split[part], size = _bound_boxes(
+                net, target, centre[part], radius[part], label[part]
+            )
             k = int(np.argmax(size))
             if size[k] > found:
                 found, at = float(size[k]), centre[start + k]
@@ -158,7 +160,9 @@ def supremum(
     return Supremum(closed, found, tuple(map(float, at)), looked)
 
 
-def _look(net: _Network, target: Target, centre: Array, radius: Array, label: Array) -> tuple[Any, Any, Any]:
+def _bound_boxes(
+    net: _Network, target: Target, centre: Array, radius: Array, label: Array
+) -> tuple[Any, Any, Any]:
     """For each box a bound on |f - N|, the variable to split, and a proved lower bound at the centre."""
     with np.errstate(all="ignore"):
         at, slopes, whole = target(centre, radius, label)

@@ -249,7 +249,7 @@ def _split_bound(
         parts = decompose(f, box, groups)
     except OverflowError:
         return math.inf
-    if parts.left or set(parts.ridges) - set(groups):
+    if parts.remaining or set(parts.ridges) - set(groups):
         return math.inf
     flat = [k for k, row in enumerate(B) if not row.any()]
     constant = sum((Fraction(A[k]) * max(Fraction(c[k]), Fraction(0)) for k in flat), Fraction(b))

@@ -90,7 +90,7 @@ class _Plan:
     exact: Exact
     ridges: tuple[tuple[Direction, Profile], ...] = ()
     residual: Fraction = Fraction(0)
-    left: tuple[Expression, ...] = ()
+    remaining: tuple[Expression, ...] = ()
     how: str = ""
 
 
@@ -231,7 +231,7 @@ def _approximate(f: Expression, box: dict[str, Interval]) -> _Plan:
         lo, hi = _range(direction, box)
         ridges.append((direction, profile(phi, lo, hi)))
     left, residual = [], parts.residual
-    for group in _groups(parts.left):
+    for group in _groups(parts.remaining):
         names = sorted(variables(group))
         if len(names) > 4:
             raise BadInput(
@@ -336,7 +336,7 @@ def _pieces_for(plan: _Plan, tolerance: float) -> list[int]:
 
 def _share(plan: _Plan, tolerance: float) -> float:
     """What the ridges may use of the tolerance; each fit gets as much as all ridges."""
-    return tolerance / (len(plan.left) + 1 if plan.ridges else 1)
+    return tolerance / (len(plan.remaining) + 1 if plan.ridges else 1)
 
 
 def _build(
@@ -349,7 +349,7 @@ def _build(
         raise BadInput(
             f"an exact readout ({routes}) needs {fixed} neurons, and max_width is {limit}; raise it"
         )
-    fits, ridged = sum(len(p.left) for p in plans), any(p.ridges for p in plans)
+    fits, ridged = sum(len(p.remaining) for p in plans), any(p.ridges for p in plans)
     room = limit - fixed
     for_ridges = room if not fits else room // 3 if ridged else 0
     each_fit = (room - for_ridges) // fits if fits else 0
@@ -357,8 +357,8 @@ def _build(
     built = []
     for plan in plans:
         result = _ridges_built(plan, box, target, tolerance if target == tolerance else None)
-        for f in plan.left:
-            goal = None if tolerance is None else tolerance / (len(plan.left) + bool(plan.ridges))
+        for f in plan.remaining:
+            goal = None if tolerance is None else tolerance / (len(plan.remaining) + bool(plan.ridges))
             fit, bound = _fitted(f, box, goal, each_fit, seed)
             result = _joined(result, fit, tuple(sorted(variables(f))), bound)
         built.append(replace(result, how=plan.how))

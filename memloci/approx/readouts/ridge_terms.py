@@ -33,17 +33,17 @@ Direction = tuple[tuple[str, float], ...]  # sorted (name, coefficient)
 
 @dataclass(frozen=True)
 class Ridges:
-    """The decomposition above; `left` is the part of f that is neither polynomial nor a ridge."""
+    """The decomposition above; `remaining` is the part of f that is neither polynomial nor a ridge."""
 
     affine: Affine = field(default_factory=Affine)
     ridges: dict[Direction, Expression] = field(default_factory=dict)
     residual: Fraction = Fraction(0)
-    left: tuple[Expression, ...] = ()
+    remaining: tuple[Expression, ...] = ()
 
 
 def decompose(f: Expression, box: Box, directions: Iterable[Direction] | None = None) -> Ridges:
     """f as a sum of ridges; with `directions`, polynomials may use these only."""
-    given = list(directions) if directions is not None else None
+    allowed = list(directions) if directions is not None else None
     base, residual = Affine(), Fraction(0)
     ridges: dict[Direction, Expression] = {}
     left: list[Expression] = []
@@ -52,7 +52,7 @@ def decompose(f: Expression, box: Box, directions: Iterable[Direction] | None = 
         monomials = polynomial(term)
         ridge = _composition(term)
         power_of_form = (
-            ridge is not None and len(ridge[0]) > 1 and given is None
+            ridge is not None and len(ridge[0]) > 1 and allowed is None
         )  # (x1 + x2) ** 5 is one ridge
         if monomials is not None and (not power_of_form or affine(term) is not None):
             total = _plus(total, monomials, scale)
@@ -68,7 +68,7 @@ def decompose(f: Expression, box: Box, directions: Iterable[Direction] | None = 
         phi = phi if scale == 1 or factor is None else Apply("*", (factor, phi))
         ridges[direction] = Apply("+", (ridges[direction], phi)) if direction in ridges else phi
     for part in _components(total):
-        found = _waring(part, box, given)
+        found = _waring(part, box, allowed)
         if found is None:
             left.append(_written(part))
             continue
@@ -267,7 +267,7 @@ def _components(p: Polynomial) -> list[Polynomial]:
     return parts
 
 
-def _waring(p: Polynomial, box: Box, given: list[Direction] | None) -> Ridges | None:
+def _waring(p: Polynomial, box: Box, allowed: list[Direction] | None) -> Ridges | None:
     """p as a sum of powers of linear forms in v - centre, degree by degree."""
     names = sorted({name for monomial in p for name, _ in monomial})
     centre = {n: _centre(box[n].lo, box[n].hi) for n in names}
@@ -293,7 +293,7 @@ def _waring(p: Polynomial, box: Box, given: list[Direction] | None) -> Ridges | 
     for degree in sorted({_degree(m) for m in shifted}):
         part = {m: x for m, x in shifted.items() if _degree(m) == degree}
         used = sorted({name for m in part for name, _ in m})
-        directions = _directions(used, degree, part, reach) if given is None else _on(used, given)
+        directions = _directions(used, degree, part, reach) if allowed is None else _on(used, allowed)
         chosen = _powers(part, used, degree, directions, reach)
         if chosen is None:
             return None
@@ -342,8 +342,8 @@ def _exponents(d: int, degree: int) -> Iterable[tuple[int, ...]]:
             yield (k, *rest)
 
 
-def _on(names: list[str], given: list[Direction]) -> list[Direction]:
-    return [u for u in given if {n for n, x in u if x} <= set(names)]
+def _on(names: list[str], directions: list[Direction]) -> list[Direction]:
+    return [u for u in directions if {n for n, x in u if x} <= set(names)]
 
 
 def _directions(

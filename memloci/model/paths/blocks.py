@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, Int
 
 from memloci.core.arrays import Scalar, Stream
 from memloci.model.encodings import silent_with_dot
-from memloci.model.normalisation import whole_past
+from memloci.model.normalisation import unlimited_past
 from memloci.model.paths.base import AbstractPath, Serves, Values
 from memloci.model.paths.decay import two_sum
 from memloci.model.rotation import angles, rotate
@@ -107,7 +107,7 @@ def _parts(head: "Head", X: Stream, *, lags: int) -> tuple[Parts, Scalar | None]
         silent = score.dot and silent_with_dot(encoding)  # then the lag is in q and k, or nowhere
         table = None if silent else encoding.position(z, dtype)
     elif past.window is None:
-        anchor, divisor = whole_past(encoding, past, dtype)
+        anchor, divisor = unlimited_past(encoding, past, dtype)
         table = encoding.position(z, dtype) - anchor
     else:  # logits from the table that is summed: model/normalisation.py says why
         table = encoding.position(past.admitted(), dtype)
@@ -150,7 +150,7 @@ class Plan(NamedTuple):
         fit = max(1, self.cached // self.B**2)
         return max(g for g in range(1, min(G, fit) + 1) if G % g == 0)
 
-    def at_once(self, g: int) -> int:
+    def pairs_at_once(self, g: int) -> int:
         """How many neighbouring pairs of blocks to work on at a time, for g groups."""
         return min(self.blocks, max(1, self.cached // (g * self.B**2)))
 
@@ -186,8 +186,8 @@ def _recall_keeping(plan: Plan, parts: Parts, V: PerGroup) -> tuple[PerGroup, tu
     return recalled, (parts, V, recalled, top, total)
 
 
-def _gradient(plan: Plan, kept: tuple, arriving: PerGroup) -> tuple[Parts, PerGroup]:
-    return _by_groups(plan, _backward)(*kept, arriving)
+def _gradient(plan: Plan, residuals: tuple, arriving: PerGroup) -> tuple[Parts, PerGroup]:
+    return _by_groups(plan, _backward)(*residuals, arriving)
 
 
 _recall.defvjp(_recall_keeping, _gradient)
@@ -248,7 +248,7 @@ def _extended(plan: Plan, parts: Parts, dtype: Any) -> Float[Array, "G lags_and_
     return jnp.pad(table, [(0, 0), (plan.B, beyond)], constant_values=-jnp.inf)
 
 
-def _seen(plan: Plan, extended: Float[Array, "G u"], d: Index) -> Float[Array, "G 2B-1"]:
+def _lag_table(plan: Plan, extended: Float[Array, "G u"], d: Index) -> Float[Array, "G 2B-1"]:
     """T at the lags d B - (B - 1), ..., d B + (B - 1) that blocks d apart have."""
     return jax.lax.dynamic_slice_in_dim(extended, d * plan.B, 2 * plan.B - 1, axis=1)
 
@@ -273,14 +273,14 @@ def _logits(k: Cut | None, queries: tuple[CutTurned | None, CutTurned | None], T
 def _forward(plan: Plan, parts: Parts, V: PerGroup) -> tuple[PerGroup, PerGroup, PerGroup | None]:
     """(recalled, top, total)."""
     G, n, d_v = V.shape
-    c = plan.at_once(G)
+    c = plan.pairs_at_once(G)
     cut = partial(jax.tree.map, partial(_cut, plan, c))
     queries, k = _turned(cut((parts.q, parts.r))), cut(parts.k)
     v = _turned(cut(_with_ones(V) if plan.softmax else V))  # the sum of the ones is the total
     extended = _extended(plan, parts, V.dtype)
 
     def at_distance(d, state):
-        T = _toeplitz(_seen(plan, extended, d))
+        T = _toeplitz(_lag_table(plan, extended, d))
         top_before = state[0]  # read here, written there: XLA then copies it once per d, not once per block
 
         def visit(i, j, state):
@@ -338,7 +338,7 @@ def _backward(
     arriving: PerGroup,
 ) -> tuple[Parts, PerGroup]:
     """The gradients of the parts and of V."""
-    c = plan.at_once(V.shape[0])
+    c = plan.pairs_at_once(V.shape[0])
     cut = partial(jax.tree.map, partial(_cut, plan, c))
     y = arriving if total is None else arriving / total
     v_read, y_read = V, y
@@ -352,7 +352,7 @@ def _backward(
 
     def at_distance(d, state):
         to_q, to_k, to_r, to_lags, to_v = state
-        T, to_seen = jax.vjp(_toeplitz, _seen(plan, extended, d))
+        T, to_seen = jax.vjp(_toeplitz, _lag_table(plan, extended, d))
         to_T = None if to_lags is None else jnp.zeros_like(T)
 
         def visit(i, j, state):
@@ -374,7 +374,7 @@ def _backward(
 
         to_q, to_k, to_r, to_T, to_v = _visit(plan, d, c, visit, (to_q, to_k, to_r, to_T, to_v))
         if to_lags is not None:
-            new = _seen(plan, to_lags, d) + to_seen(to_T)[0]
+            new = _lag_table(plan, to_lags, d) + to_seen(to_T)[0]
             to_lags = jax.lax.dynamic_update_slice_in_dim(to_lags, new, d * plan.B, 1)
         return to_q, to_k, to_r, to_lags, to_v
 

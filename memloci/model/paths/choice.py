@@ -10,7 +10,7 @@
 
 `auto` takes the fastest that agrees with the definition to rounding. `certified` takes the fastest of those whose
 rounding the certificates cover: the recurrence of lin heads with `infinite` normalisation, and blocks for all others. It
-leaves the plain definition early, because one sum of n terms in any order rounds most. `taken` says which paths a model
+leaves the plain definition early, because one sum of n terms in any order rounds most. `possible_paths` says which paths a model
 may take at all, and `covered` which of them the certificates cover: certify refuses a model that may take another.
 To add a path, write its class in a file of its own and list it in PATHS.
 """
@@ -70,7 +70,7 @@ def covered(path: str, architecture: Architecture) -> bool:
     return path in ("plain", "blocks", "sharp")
 
 
-def taken(architecture: Architecture) -> dict[str, int]:
+def possible_paths(architecture: Architecture) -> dict[str, int]:
     """Every path that a model may take, on some device, and the longest sequence that takes it."""
     plain = longest_plain(architecture.heads)
     if architecture.path not in AUTOMATIC:

@@ -48,7 +48,7 @@ class Fading(NamedTuple):
 
     hold: Array  # 1 or 0
     decay: Array  # expm1(-u) or e^-u
-    left: Array  # e^-u itself
+    remaining: Array  # e^-u itself
 
     @classmethod
     def at(cls, u: Array) -> "Fading":
@@ -59,7 +59,7 @@ class Fading(NamedTuple):
 
 def faded(fading: Fading, S: Array, e: Array, v: Array) -> tuple[Array, Array]:
     """(S', e')."""
-    old, y = fading.hold * S, fading.decay * S + (v + fading.left * e)
+    old, y = fading.hold * S, fading.decay * S + (v + fading.remaining * e)
     return two_sum(old, y)
 
 
@@ -138,8 +138,8 @@ def _remember(V: Values, p: PerHead, g: Gains):
     return out, (V, p, g, out)
 
 
-def _backward(kept, bar: Values) -> tuple[Values, PerHead, Gains]:
-    V, p, g, out = kept
+def _backward(residuals, bar: Values) -> tuple[Values, PerHead, Gains]:
+    V, p, g, out = residuals
     n, H, d = V.shape
     C = min(CHUNK, n)
     rates = _rates(p, C, d)
@@ -154,7 +154,7 @@ def _backward(kept, bar: Values) -> tuple[Values, PerHead, Gains]:
         V_bar = (within + jnp.flip(rates.old, 0) * S) * (rates.new * jnp.exp(rates.rise * t0))
         slope = jnp.where(rates.rise < 0, (t0 + i) * V, -jnp.exp(-rates.fall) * Y)
         p_bar = (V_bar * slope).sum(axis=0, keepdims=True)
-        return (rates.over.left * S + total, t0 - C), (V_bar, per_head(bar * Y), p_bar)
+        return (rates.over.remaining * S + total, t0 - C), (V_bar, per_head(bar * Y), p_bar)
 
     m = -(-n // C)
     start = jnp.zeros((1, H * d), V.dtype), jnp.asarray((m - 1) * C, V.dtype)

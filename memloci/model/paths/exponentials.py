@@ -64,7 +64,7 @@ class Grid:
         return np.concatenate([self.nodes * self.u_0, np.exp(self.x)])
 
     @property
-    def moved(self) -> np.ndarray:
+    def transfer(self) -> np.ndarray:
         """(r, terms): how much of the slow term u_0 e^{-jh}, j = 1, 2, ..., each node takes; the first one's
         share less 1, so that every row dies out."""
         j = np.arange(1, int(np.ceil(45 / self.h)))
@@ -93,8 +93,8 @@ def weights(grid: Grid, p: PerHead) -> Float[Array, "H J"]:
     dtype, P = p.dtype, p[:, None]
     scale = jnp.exp(-jax.scipy.special.gammaln(1 + P))
     own = (grid.h * P) * jnp.exp(P * jnp.asarray(grid.x, dtype)[None, :])
-    j = jnp.arange(1, grid.moved.shape[1] + 1, dtype=dtype)[None, :]
-    slow = (grid.h * P) * (jnp.exp(-grid.h * P * j) @ jnp.asarray(grid.moved.T, dtype))
+    j = jnp.arange(1, grid.transfer.shape[1] + 1, dtype=dtype)[None, :]
+    slow = (grid.h * P) * (jnp.exp(-grid.h * P * j) @ jnp.asarray(grid.transfer.T, dtype))
     zero = grid.h * P == 0  # two wheres: the unused side must stay finite
     series = jnp.where(zero, 1.0, grid.h * P / jnp.where(zero, 1.0, jnp.expm1(grid.h * P)))
     slow = slow.at[:, 0].add(series[:, 0])

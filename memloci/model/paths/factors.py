@@ -61,7 +61,7 @@ def finish(heads: "Head", X: Stream, Y: Values, k: Table | None, anchor: PerHead
             assert k is not None
             scale = 1 / k.sum(axis=1)
         case "infinite":
-            scale = jnp.exp(anchor - _whole_anchor(heads, X.dtype)) / _whole_sum(heads)
+            scale = jnp.exp(anchor - _unlimited_anchor(heads, X.dtype)) / _unlimited_sum(heads)
         case "none":
             return _gated(heads, X, Y, anchor)
         case other:
@@ -77,11 +77,11 @@ def _gated(heads: "Head", X: Stream, Y: Values, anchor: PerHead) -> Values:
     return Y * half * half
 
 
-def _whole_anchor(heads: "Head", dtype: np.dtype) -> PerHead:
+def _unlimited_anchor(heads: "Head", dtype: np.dtype) -> PerHead:
     return positions(heads, np.array([1]), dtype)[:, 0]
 
 
-def _whole_sum(heads: "Head") -> PerHead:
+def _unlimited_sum(heads: "Head") -> PerHead:
     def one(encoding):
         p = encoding.slope()
         return jnp.where(p > encoding.least_slope, encoding.infinite_sum(heads.past.stride), jnp.nan)

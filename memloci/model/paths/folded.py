@@ -31,9 +31,9 @@ from memloci.core.arrays import LagPairs, PerHead, VisiblePairs
 from memloci.core.errors import BadInput
 from memloci.model.attention import Head
 from memloci.model.encodings import Lin, Rope
-from memloci.model.normalisation import whole_past
+from memloci.model.normalisation import unlimited_past
 from memloci.model.paths.base import Serves
-from memloci.model.paths.gradients import Map, einsum, recall_own, recall_shared
+from memloci.model.paths.gradients import Map, einsum, recall_own_values, recall_shared
 from memloci.model.rotation import angles, rotate
 from memloci.model.scores import DotProduct, Tmx, TmxMul
 from memloci.model.transformer import Block, Transformer
@@ -48,8 +48,8 @@ Tokens = Float[Array, "e batch n"]  # as columns: gradients.py says why
 Loss = Callable[[Any, Any], Array]
 
 
-def mean_square(found: Outputs, y: Outputs) -> Float[Array, ""]:
-    return jnp.mean((found - y) ** 2)
+def mean_square(outputs: Outputs, y: Outputs) -> Float[Array, ""]:
+    return jnp.mean((outputs - y) ** 2)
 
 
 def outputs(model: Transformer, x: Batch) -> Outputs:
@@ -83,7 +83,7 @@ def loss_and_gradient(
     return value, pull_back(gradient)[0]
 
 
-def fold(model: Transformer, n: int) -> "Folded | Whole":
+def fold(model: Transformer, n: int) -> "Folded | Unfolded":
     """The same function of a batch of sequences of length n; differentiable in the model's arrays."""
     a = model.architecture
     foldable = (
@@ -94,7 +94,7 @@ def fold(model: Transformer, n: int) -> "Folded | Whole":
         and a.blocks is None
     )
     if not foldable or not 0 < n <= LONGEST or FOLDS.refusal("folding", a) is not None:
-        return Whole(model)
+        return Unfolded(model)
     readouts = [None] * (a.layers - 1) + [model.W_U]
     if model.channels < max(a.key_dim, a.value_dim):
         first = First.of(model, n, readouts[0])
@@ -113,7 +113,7 @@ def _batch(model: Transformer, x: Any) -> Batch:
     return x
 
 
-class Whole(eqx.Module):
+class Unfolded(eqx.Module):
     """A model that does not fold."""
 
     model: Transformer
@@ -195,7 +195,7 @@ class Later(eqx.Module):
         return cls(attend, O, B, c, A, None if readout is None else Map.of(readout))
 
     def __call__(self, X: Tokens) -> Tokens:
-        return self.after(X, self.attend.own(X))
+        return self.after(X, self.attend.recall_own_values(X))
 
     def after(self, X: Tokens, r: Float[Array, "H d_v batch n"]) -> Tokens:
         """What follows, once the heads have recalled r."""
@@ -210,7 +210,9 @@ class Attend(eqx.Module):
     """The heads of a layer, as maps of its tokens of e = d + 1 or D numbers. Pairs are [key, query]."""
 
     softmax: bool = eqx.field(static=True)
-    sizes: tuple[tuple[int, int], ...] = eqx.field(static=True)  # (H, k) of the maps that `own` stacks
+    sizes: tuple[tuple[int, int], ...] = eqx.field(
+        static=True
+    )  # (H, k) of the maps that `recall_own_values` stacks
     own_maps: Map | None = None  # W_Q, W_K (dp) and W_V (not folded), those of a kind head by head
     A: Map | None = None  # dp, folded: the rows A^h_j, heads within features
     table: Float[Array, "H n n"] | Float[Array, "n nH"] | None = None  # dp: the position part
@@ -223,7 +225,7 @@ class Attend(eqx.Module):
 
     @classmethod
     def of(cls, heads: Head, E: Float[Array, "D e"] | None, n: int) -> "Attend":
-        """With E the tokens are [x, 1], and `shared` is to be called; else `own`."""
+        """With E the tokens are [x, 1], and `shared` is to be called; else `recall_own_values`."""
         softmax = heads.normalisation.name == "softmax"
         z, visible = heads.past.pairs(n)
         on_tokens = lambda W: W if E is None else W @ E  # (..., D) -> (..., e)
@@ -266,7 +268,7 @@ class Attend(eqx.Module):
             r = self._dot(q, k, jnp.broadcast_to(u[None], (q.shape[0], *u.shape))).swapaxes(0, 1)
         return r.reshape(-1, *u.shape[1:])
 
-    def own(self, tokens: Tokens) -> Float[Array, "H d_v batch n"]:
+    def recall_own_values(self, tokens: Tokens) -> Float[Array, "H d_v batch n"]:
         """What the heads recall of values of their own."""
         if self.table is not None:
             return self._dot(*self._per_head(tokens))
@@ -299,7 +301,7 @@ class Attend(eqx.Module):
             one = lambda x, theta: rotate(x.T, theta).T  # (d_k, n), (n, f)
             turn = jax.vmap(jax.vmap(one, in_axes=(1, None), out_axes=1))
             q, k = turn(q, self.theta), turn(k, self.theta)
-        return self._scaled(recall_own(self.softmax, q, k, v, self.table, self.p), 0)
+        return self._scaled(recall_own_values(self.softmax, q, k, v, self.table, self.p), 0)
 
     def _scaled(self, r: Array, axis: int) -> Array:
         """`axis` is that of the heads."""
@@ -334,7 +336,7 @@ def _table(head: Head, z: LagPairs, visible: VisiblePairs) -> tuple[Float[Array,
             seen = jnp.where(visible, position, -jnp.inf).max(axis=1, keepdims=True, initial=-jnp.inf)
             position = position - lax.stop_gradient(jnp.where(jnp.isfinite(seen), seen, 0.0))
         case "infinite":
-            anchor, total = whole_past(head.encoding, head.past, dtype)
+            anchor, total = unlimited_past(head.encoding, head.past, dtype)
             position, scale = position - anchor, 1 / total
     return jnp.where(visible, position, -jnp.inf).T, scale
 

@@ -6,7 +6,7 @@
 
 Scores are kept [key, query], so a softmax runs over a major axis and all loops along queries. In `recall_shared`
 all heads read the same few keys and values, which get no gradient: a column is a (query, head), and a product
-over the features is a few multiplications in the same loop as the exponential. `recall_own` has keys and
+over the features is a few multiplications in the same loop as the exponential. `recall_own_values` has keys and
 values per head. Queries come in blocks, which skip the keys after them.
 
 Softmax is exact. `table` has a largest entry of 0 for every query, and the largest logit is subtracted unless
@@ -64,8 +64,8 @@ def _linear_forward(W, T, X):
     return linear(W, T, X), (T, X)
 
 
-def _linear_backward(kept, Y_):
-    T, X = kept
+def _linear_backward(residuals, Y_):
+    T, X = residuals
     Y_ = _flat(Y_)
     return _product(Y_, _flat(X), (1, 1)), jnp.zeros_like(T), _product(T, Y_, (1, 0)).reshape(X.shape)
 
@@ -121,8 +121,8 @@ def _shared_forward(softmax, q, u, table, p, bound):
     return r, (u, table, p, weights, r, inverse)
 
 
-def _shared_backward(softmax, kept, r_):
-    u, table, p, weights, r, inverse = kept
+def _shared_backward(softmax, residuals, r_):
+    u, table, p, weights, r, inverse = residuals
     n, J = u.shape[1:]
     H = table.shape[1] // n
     mean = None
@@ -148,7 +148,7 @@ recall_shared.defvjp(_shared_forward, _shared_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def recall_own(
+def recall_own_values(
     softmax: bool,
     q: Float[Array, "H d_k batch n"],
     k: Float[Array, "H d_k batch n"],
@@ -157,12 +157,12 @@ def recall_own(
     p: PerHead | None,
 ) -> Float[Array, "H d_v batch n"]:
     """What each head recalls, from keys and values of its own."""
-    return _own_forward(softmax, q, k, v, table, p)[0]
+    return _own_values_forward(softmax, q, k, v, table, p)[0]
 
 
-def _own_forward(softmax, q, k, v, table, p):
+def _own_values_forward(softmax, q, k, v, table, p):
     q, k, v = _apart(q[0, 0, 0, 0] == q[0, 0, 0, 0], (q, k, v))
-    logits = lambda: _own_products(q, k) + table[:, None]
+    logits = lambda: _own_values_products(q, k) + table[:, None]
     if not softmax:
         weights = jnp.exp(logits())
         r = _recalled(v, weights)
@@ -177,14 +177,14 @@ def _own_forward(softmax, q, k, v, table, p):
     return r, (q, k, v, table, p, weights, r, inverse)
 
 
-def _own_backward(softmax, kept, r_):
-    q, k, v, table, p, weights, r, inverse = kept
+def _own_values_backward(softmax, residuals, r_):
+    q, k, v, table, p, weights, r, inverse = residuals
     mean = None
     if softmax:
         r_ = r_ * inverse
         mean = sum(r_[:, j] * r[:, j] for j in range(r.shape[1]))
     r_, mean = _apart(r[0, 0, 0, 0] == r[0, 0, 0, 0], (r_, mean))
-    a_ = _own_products(r_, v)
+    a_ = _own_values_products(r_, v)
     x_ = weights * (a_ if mean is None else a_ - mean[:, :, None])
     q_ = _recalled(k if p is None else _placed(k, 3, 1), x_)
     p_ = None if p is None else q_[:, -1].sum(axis=(1, 2))
@@ -196,7 +196,7 @@ def _own_backward(softmax, kept, r_):
     return q_[:, : k.shape[1]], k_, v_, table_, p_
 
 
-recall_own.defvjp(_own_forward, _own_backward)
+recall_own_values.defvjp(_own_values_forward, _own_values_backward)
 
 
 def _recalled(
@@ -226,7 +226,7 @@ def _products(a: Sequence[Columns], u: Float[Array, "batch s J"]) -> Float[Array
     return sum(a[j][:, None, :] * u[:, :, j, None] for j in range(len(a)))  # pyright: ignore[reportReturnType]
 
 
-def _own_products(
+def _own_values_products(
     q: Float[Array, "H j batch n"], k: Float[Array, "H j batch n"]
 ) -> Float[Array, "H batch n n"]:
     if k.shape[1] > UNROLLED:

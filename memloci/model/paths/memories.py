@@ -9,7 +9,7 @@
 With a stride k, position t = m k + r sees only its class r, where it is the m-th: every array has a leading axis
 of k classes, and lags j count strides.
 
-*A broken value* (not finite) arrives as NaN, and whatever sees it becomes NaN, as `Past.any_seen` says. In a sum
+*A broken value* (not finite) arrives as NaN, and whatever sees it becomes NaN, as `Past.sees_any` says. In a sum
 it stays NaN for ever, since even 0 NaN = NaN; a window forgets it with its lag.
 
 *Rows are written before they are read*: then the compiler can write where they lie, and copies nothing. So there
@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int
 from memloci.core.arrays import PerHead, Stream
 from memloci.model.attention import Head
 from memloci.model.encodings import T5, Lin, Log, silent_with_dot
-from memloci.model.normalisation import Past, whole_past
+from memloci.model.normalisation import Past, unlimited_past
 from memloci.model.paths import decay
 from memloci.model.paths.base import Serves, Values
 from memloci.model.paths.decay import SMALL, faded
@@ -57,7 +57,7 @@ class AbstractMemory(eqx.Module):
         """Before the first token."""
 
     @abstractmethod
-    def read(self, kept: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
+    def read(self, state: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
         """What the heads recall at n consecutive positions t, and the state after them."""
 
 
@@ -123,7 +123,7 @@ class Scale(eqx.Module):
         total = jnp.ones(anchor.shape, anchor.dtype)
         if heads.normalisation.name == "infinite":
             # The anchor of the sum is the first lag's position part, and so is ours: they cancel.
-            anchor, total = np.zeros_like(anchor), _whole_past(heads, anchor.dtype)[1]
+            anchor, total = np.zeros_like(anchor), _unlimited_past(heads, anchor.dtype)[1]
         return cls(w, jnp.asarray(anchor), total)
 
     def __call__(self, X: Stream, Y: Values, more: Float[Array, "n H"]) -> Values:
@@ -136,16 +136,16 @@ class Scale(eqx.Module):
 
 
 @eqx.filter_jit
-def _whole_past(heads: Head, dtype: np.dtype) -> tuple[PerHead, PerHead]:
-    return eqx.filter_vmap(lambda encoding: whole_past(encoding, heads.past, dtype))(heads.encoding)
+def _unlimited_past(heads: Head, dtype: np.dtype) -> tuple[PerHead, PerHead]:
+    return eqx.filter_vmap(lambda encoding: unlimited_past(encoding, heads.past, dtype))(heads.encoding)
 
 
-def _scan(step: Callable, kept: State, given: Any) -> tuple[State, Any]:
+def _scan(step: Callable, state: State, inputs: Any) -> tuple[State, Any]:
     """One token after the other. A single one needs no loop."""
-    if jax.tree.leaves(given)[0].shape[0] > 1:
-        return jax.lax.scan(step, kept, given)
-    kept, found = step(kept, jax.tree.map(lambda a: a[0], given))
-    return kept, jax.tree.map(lambda a: a[None], found)
+    if jax.tree.leaves(inputs)[0].shape[0] > 1:
+        return jax.lax.scan(step, state, inputs)
+    state, found = step(state, jax.tree.map(lambda a: a[0], inputs))
+    return state, jax.tree.map(lambda a: a[None], found)
 
 
 def _of_class(x: Array, r: Int[Array, ""]) -> Array:
@@ -203,7 +203,7 @@ class Decay(AbstractMemory):
     def start(self) -> State:
         return {"sums": jnp.zeros(self.shape, self.P.dtype)}
 
-    def read(self, kept: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
+    def read(self, state: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
         m, r = jnp.divmod(t, self.shape[0])
         M, P = m.astype(V.dtype)[:, None], self.P[None, :]
         rise = jnp.minimum(P, 0.0)
@@ -214,10 +214,10 @@ class Decay(AbstractMemory):
             sums = _of_class(kept["sums"], r)
             return {"sums": _put_class(kept["sums"], self.fading.add(sums, v), r)}, sums[0]
 
-        kept, Y = _scan(step, kept, (r, weighed))
+        state, Y = _scan(step, state, (r, weighed))
         if self.scale is None:
-            return kept, _some(m, Y * gain(P, jnp.maximum(M, 1.0))[:, :, None])
-        return kept, _some(m, self.scale(X, Y, -rise * M))
+            return state, _some(m, Y * gain(P, jnp.maximum(M, 1.0))[:, :, None])
+        return state, _some(m, self.scale(X, Y, -rise * M))
 
 
 # -- log and t5 ------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class NearFar(AbstractMemory):
         zeros = partial(jnp.zeros, dtype=self.far.dtype)
         return {"near": zeros((k, rows, H, d)), "sums": zeros((k, 2, J, H, d))}
 
-    def read(self, kept: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
+    def read(self, state: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
         rows = self.near.shape[1] // 2
         N = rows - 2
         m, r = jnp.divmod(t, self.stride)
@@ -320,11 +320,11 @@ class NearFar(AbstractMemory):
             Y = jnp.where(seen, a * near, 0.0).sum(axis=0) + (b[:, :, None] * sums[0]).sum(axis=0)
             return {"near": written, "sums": _put_class(kept["sums"], sums, r)}, Y
 
-        kept, Y = _scan(step, kept, (m, r, V))
+        state, Y = _scan(step, state, (m, r, V))
         if self.scale is None:
             some = (m > 0)[:, None, None]
-            return kept, _some(m, Y[:, :, :-1] / jnp.where(some, Y[:, :, -1:], 1.0))
-        return kept, _some(m, self.scale(X, Y, jnp.zeros(Y.shape[:2], Y.dtype)))
+            return state, _some(m, Y[:, :, :-1] / jnp.where(some, Y[:, :, -1:], 1.0))
+        return state, _some(m, self.scale(X, Y, jnp.zeros(Y.shape[:2], Y.dtype)))
 
 
 # -- everything else -------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class Cache(AbstractMemory):
         elif not heads.normalisation.sums_position:
             table = positions(heads, lags, dtype)
         elif past.window is None:
-            anchor, total = _whole_past(heads, dtype)
+            anchor, total = _unlimited_past(heads, dtype)
             table = positions(heads, lags, dtype) - anchor[:, None]
         else:
             table = positions(heads, np.arange(1, past.window // past.stride + 1), dtype)
@@ -392,7 +392,7 @@ class Cache(AbstractMemory):
             kept["keys"] = zeros((k * H, rows, self.W_K.shape[1] // H))
         return kept
 
-    def read(self, kept: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
+    def read(self, state: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
         _, H, rows, _ = self.shape
         m, r = jnp.divmod(t, self.shape[0])
         broken = jnp.isnan(V[:, :, 0])
@@ -415,8 +415,8 @@ class Cache(AbstractMemory):
         new = {"values": jnp.where(broken[:, :, None], 0.0, V), "broken": broken}
         if key is not None:
             new["keys"] = key
-        kept, recalled = _scan(step, kept, (m, r, query, new))
-        return kept, _some(m, recalled)
+        state, recalled = _scan(step, state, (m, r, query, new))
+        return state, _some(m, recalled)
 
     def _queries(self, t: Positions, X: Stream) -> tuple[Array | None, Array | None]:
         """What tokens bring to the logits: (query, key), of shape (n, H, d_k), or (gate, None), of shape (n, H)."""

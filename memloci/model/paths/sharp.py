@@ -137,11 +137,11 @@ def _bit_turns() -> Turns:
     return jnp.asarray(1 << (31 - np.arange(BITS)), jnp.uint32)
 
 
-def _softmax(logits: Float[Array, " k"], seen: Bool[Array, " k"]) -> Float[Array, " k"]:
+def _softmax(logits: Float[Array, " k"], visible: Bool[Array, " k"]) -> Float[Array, " k"]:
     """Over what is seen; 0 where nothing is. Both sides of a `where` stay finite, for gradients."""
-    top = jax.lax.stop_gradient(jnp.max(jnp.where(seen, logits, -jnp.inf)))
-    e = jnp.where(seen, jnp.exp(jnp.where(seen, logits - top, 0.0)), 0.0)
-    return e / jnp.where(seen.any(), e.sum(), 1.0)
+    top = jax.lax.stop_gradient(jnp.max(jnp.where(visible, logits, -jnp.inf)))
+    e = jnp.where(visible, jnp.exp(jnp.where(visible, logits - top, 0.0)), 0.0)
+    return e / jnp.where(visible.any(), e.sum(), 1.0)
 
 
 # -- a lag that is the same everywhere ---------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Stream:
         self._model = model
         self._position = 0
         self._shape, self._dtype = (model.channels,), np.dtype(model.W_E.dtype)
-        self._place(0)
+        self._positions(0)
         self._state = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in self._blank().values()]
 
     @property
@@ -149,7 +149,7 @@ class Stream:
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def _place(self, position: int) -> None:
+    def _positions(self, position: int) -> None:
         """Everything that depends on the rows of the caches, which have room for so many tokens; every layer has a past
         of its own."""
         pasts = [layer.attention.heads.past for layer in self._model.layers]
@@ -174,7 +174,7 @@ class Stream:
         end = self._position + n
         if end <= self._room:
             return
-        self._place(end)
+        self._positions(end)
         for i, larger in enumerate(self._blank().values()):
             kept = self._state[i]
             more = [(0, after - before) for before, after in zip(kept.shape, larger.shape, strict=True)]
@@ -205,7 +205,7 @@ class Stream:
             raise BadInput("position is not a whole number that this model can have reached")
         self._position = int(position)
         if self._position > self._room:
-            self._place(self._position)
+            self._positions(self._position)
         expected = self._blank()
         if missing := sorted(expected.keys() - tensors.keys()):
             raise BadInput(f"tensor {missing[0]} is missing")
@@ -256,12 +256,12 @@ class Reader(eqx.Module):
             H=H,
         )
 
-    def __call__(self, kept: State, t: Positions, X: Residual) -> tuple[State, Residual]:
+    def __call__(self, state: State, t: Positions, X: Residual) -> tuple[State, Residual]:
         n = X.shape[0]
         V = (X @ self.W_V).reshape(n, self.H, -1)
         broken = ~jnp.isfinite(V).all(axis=2)
-        kept, recalled = self.memory.read(kept, t, X, jnp.where(broken[:, :, None], jnp.nan, V))
-        return kept, recalled.reshape(n, -1) @ self.W_O
+        state, recalled = self.memory.read(state, t, X, jnp.where(broken[:, :, None], jnp.nan, V))
+        return state, recalled.reshape(n, -1) @ self.W_O
 
 
 @lru_cache(maxsize=64)
@@ -279,14 +279,14 @@ def _program(structure: Any, n: int) -> Callable:
     return jax.jit(advance, donate_argnums=0)
 
 
-def _advance(model: Any, readers: tuple[Reader, ...], kept: list[State], start: Array, x: Array):
+def _advance(model: Any, readers: tuple[Reader, ...], states: list[State], start: Array, x: Array):
     """As `Transformer.__call__`, from position `start` on."""
     t = start + jnp.arange(x.shape[0], dtype=jnp.int32)
     X = x @ model.W_E.T + model.b_E[None, :]
     if model.positions is not None:
         X = X + _vectors(model.positions, t)
     after = []
-    for layer, reader, before in zip(model.layers, readers, kept, strict=True):
+    for layer, reader, before in zip(model.layers, readers, states, strict=True):
         state, read = reader(before, t, layer.before_attention(X))
         after.append(state)
         X = layer.after_attention(X + read)

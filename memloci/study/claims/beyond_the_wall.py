@@ -56,7 +56,7 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
             ),
             Part(f"trained: {name} is below one lin layer", effect, MARGIN, "decades"),
         ),
-        said=(
+        summary=(
             f"At lag {FAR} one layer of lin heads has an error plus one rounding of its mass of at least {lower_number(floor)} in float32, "
             f"and {name} compiled is proved within {number(Proved(E))}. Trained, {name} has the mean square error of one lin layer "
             f"divided by {factor(effect)}.{_sentence(evidence)}"

@@ -60,7 +60,7 @@ def judge(evidence: Evidence) -> Judgement:
                 "bits per byte",
             ),
         ),
-        said=f"At {sizes}, {_compared(effect)}.",
+        summary=f"At {sizes}, {_compared(effect)}.",
         notes=learned,
         panels=(
             Panel(

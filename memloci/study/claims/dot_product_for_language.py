@@ -43,7 +43,7 @@ def judge(evidence: Evidence) -> Judgement:
             Part("dpf needs more bits than dp at equal parameters", need, MARGIN, "bits per byte"),
             Part("tmx is below the middle of dp and dpf of its own size", close, 0.0, "bits per byte"),
         ),
-        said=(
+        summary=(
             f"dpf needs {told(need)} bits per byte more than dp; dpf + dp - 2 tmx is {told(close)} (positive: tmx is below "
             f"the middle of the two). Parameters: {sizes}."
         ),

@@ -66,7 +66,7 @@ def judge(evidence: Evidence) -> Judgement:
             Part("training stays above what the heads can express", missed, MARGIN, "decades"),
             Part("the best exponents as a start close more than half of the gap", closed, 0.0, "decades"),
         ),
-        said=(
+        summary=(
             f"{HEADS} lin heads can hold {KERNEL} with a mean square error of {number(least, 1)} on these sequences. Trained from ALiBi's "
             f"slopes they have {factor(missed)} times that. The best exponents as a start {changed(helped)}.{_with_log(evidence)}"
         ),

@@ -77,7 +77,7 @@ def judge(evidence: Evidence) -> Judgement:
                 "decades",
             ),
         ),
-        said=(
+        summary=(
             f"{MANY} sequences in place of {FEW} {changed(gains['fixed'])} (fixed) and {changed(gains['adaptive'])} (adaptive). "
             f"What {MANY} sequences in place of fresh ones cost the fixed lag, adaptive lags pay times {factor(harder)}."
         ),

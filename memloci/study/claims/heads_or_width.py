@@ -49,6 +49,6 @@ def size_judge(helps: str, evidence: Evidence, full: Sizes) -> Judgement:
             Part(f"{growth[helps]} lower the error", effects[helps], MARGIN, "decades"),
             Part(f"{growth[other]} do not lower the error", effects[other], MARGIN, "decades", "below"),
         ),
-        said=f"More {helps} {changed(effects[helps])}, more {other} {changed(effects[other])}.",
+        summary=f"More {helps} {changed(effects[helps])}, more {other} {changed(effects[other])}.",
         panels=(Panel(f"Error against {helps}", axis, "mean square error", tuple(lines), log_x=True),),
     )

@@ -31,7 +31,7 @@ def judge(evidence: Evidence) -> Judgement:
                 "dp is no better than dpf of as many heads and neurons", smaller, MARGIN, "decades", "below"
             ),
         ),
-        said=f"The error of dpf is that of dp times {factor(same)}, at equal parameters.",
+        summary=f"The error of dpf is that of dp times {factor(same)}, at equal parameters.",
         panels=(
             Panel("A sparse Boolean function", "", "mean square error", (dots,), marks=(("solved", SOLVED),)),
         ),

@@ -48,7 +48,7 @@ def judge(evidence: Evidence) -> Judgement:
             ),
             Part("1 head and 8 neurons are worse", enough, MARGIN, "decades"),
         ),
-        said=(
+        summary=(
             f"At lags {list(NEAR)} more heads and neurons {changed(enough)}."
             f"{_beside(evidence, level) if DEEP in evidence and BEYOND in evidence else ''}"
         ),

@@ -97,11 +97,11 @@ def _stops(evidence: Evidence, encoding: str) -> list[float]:
     return stops
 
 
-def _wider(found: Estimate) -> Estimate:
+def _wider(estimate: Estimate) -> Estimate:
     """Lags are whole numbers, so seeds often agree to the last digit; half a lag is not known."""
-    if found.low is None or found.high is None:
-        return found
-    return Estimate(found.value, found.low - 0.5, found.high + 0.5)
+    if estimate.low is None or estimate.high is None:
+        return estimate
+    return Estimate(estimate.value, estimate.low - 0.5, estimate.high + 0.5)
 
 
 def _floors(encoding: str, profile: Profile) -> dict[int, float]:

@@ -49,7 +49,7 @@ QUICK = (("2b", "layer norm"), ("2b", "local"))
 
 
 @dataclass(frozen=True)
-class Again:
+class Retried:
     """A case, judged; or the reason why it cannot be."""
 
     parts: tuple[Part, ...] = ()
@@ -154,26 +154,26 @@ def judge(evidence: Evidence) -> Judgement:
             if (claim, AS_IT_IS) in found
         ),
     )
-    return Judgement(parts, _said(found), (), tuple(_notes(found)), grid)
+    return Judgement(parts, _summary(found), (), tuple(_notes(found)), grid)
 
 
-def _again(evidence: Evidence, claim: str, change: str, cases: int) -> Again:
+def _again(evidence: Evidence, claim: str, change: str, cases: int) -> Retried:
     """A claim judged with one change; all cases together share the 5 %."""
     mine, reason = _changed(evidence.profile, claim, change)
     if not mine:
-        return Again(reason=reason)
+        return Retried(reason=reason)
     evidence.progress(f"8: {claim} with {change}", 0.95)
     results = {arm.name: evidence[_prefix(claim, change) + arm.name] for arm in mine}
     own = replace(evidence, profile=_small(evidence.profile), results=results, family=cases)
-    return Again(tuple(load_claim(claim).judge(own).parts))
+    return Retried(tuple(load_claim(claim).judge(own).parts))
 
 
-def _part(found: Mapping[tuple[str, str], Again], change: str) -> Part:
+def _part(cases: Mapping[tuple[str, str], Retried], change: str) -> Part:
     """How many verdicts the change turns around."""
-    pairs = [(plain, again) for _, changed, plain, again in _pairs(found) if changed == change]
+    pairs = [(plain, again) for _, changed, plain, again in _pairs(cases) if changed == change]
     turned = sum(again not in (plain, "inconclusive") for plain, again in pairs)
     open_ = sum(again == "inconclusive" for _, again in pairs)
-    open_ += sum((claim, change) not in found for claim in JUDGED)  # not run
+    open_ += sum((claim, change) not in cases for claim in JUDGED)  # not run
     effect = Estimate(turned, turned, turned + open_) if pairs else NOTHING
     return Part(
         f"with {change} no verdict turns around, of {len(pairs)} that are there",
@@ -185,7 +185,7 @@ def _part(found: Mapping[tuple[str, str], Again], change: str) -> Part:
     )
 
 
-def _cell(again: Again | None) -> Case:
+def _cell(again: Retried | None) -> Case:
     if again is None:
         return Case("not run", None)
     if again.verdict is None:
@@ -193,8 +193,8 @@ def _cell(again: Again | None) -> Case:
     return Case(again.verdict, deciding(again.parts))
 
 
-def _said(found: Mapping[tuple[str, str], Again]) -> str:
-    pairs = list(_pairs(found))
+def _summary(cases: Mapping[tuple[str, str], Retried]) -> str:
+    pairs = list(_pairs(cases))
     held = sum(plain == again for *_, plain, again in pairs)
     turned = [
         f"{claim} with {change} (now {again})"
@@ -209,18 +209,18 @@ def _said(found: Mapping[tuple[str, str], Again]) -> str:
     )
 
 
-def _pairs(found: Mapping[tuple[str, str], Again]) -> Iterable[tuple[str, str, Verdict, Verdict]]:
+def _pairs(cases: Mapping[tuple[str, str], Retried]) -> Iterable[tuple[str, str, Verdict, Verdict]]:
     """(claim, change, verdict with no change, verdict with it) wherever there was a verdict to lose."""
-    for (claim, change), again in found.items():
-        plain = found[claim, AS_IT_IS].verdict
+    for (claim, change), again in cases.items():
+        plain = cases[claim, AS_IT_IS].verdict
         if change != AS_IT_IS and plain in DECIDED and again.verdict is not None:
             yield claim, change, plain, again.verdict
 
 
-def _notes(found: Mapping[tuple[str, str], Again]) -> Iterable[str]:
+def _notes(cases: Mapping[tuple[str, str], Retried]) -> Iterable[str]:
     yield "An interval is from the verdicts that turn around to those that may; its ends are counts."
     yield "Verdicts with no change are of the same small sizes, and may differ from those of the claims' own pages."
-    for (claim, change), again in found.items():
+    for (claim, change), again in cases.items():
         if again.reason:
             yield f"{claim} with {change} cannot be: {again.reason}"
         elif change == AS_IT_IS and again.verdict == "inconclusive":

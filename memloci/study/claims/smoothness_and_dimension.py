@@ -52,7 +52,7 @@ def judge(evidence: Evidence) -> Judgement:
             Part("a target with a cusp is harder than a smooth one", rough, MARGIN, "decades"),
             Part(f"{last} variables are harder than one", high, MARGIN, "decades"),
         ),
-        said=f"A cusp multiplies the error by {factor(rough)}, {last} variables in place of one by {factor(high)}.{beside}",
+        summary=f"A cusp multiplies the error by {factor(rough)}, {last} variables in place of one by {factor(high)}.{beside}",
         panels=(
             Panel(
                 "The same model on targets of one kind",

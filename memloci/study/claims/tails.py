@@ -44,11 +44,11 @@ def tail_arms(kernel: str, other: str, profile: Profile) -> Sequence[Arm]:
     return own + profile.pick([], beside)
 
 
-def tail_judge(kernel: str, other: str, right: str, wrong: str, evidence: Evidence) -> Judgement:
+def tail_judge(kernel: str, other: str, expected: str, wrong: str, evidence: Evidence) -> Judgement:
     level = evidence.level(len(HEADS))
-    effects = {H: gain(evidence, name(wrong, H), name(right, H), level) for H in HEADS}
+    effects = {H: gain(evidence, name(wrong, H), name(expected, H), level) for H in HEADS}
     parts = tuple(
-        Part(f"{right} below {wrong} with {in_heads(H)}", effect, MARGIN, "decades")
+        Part(f"{expected} below {wrong} with {in_heads(H)}", effect, MARGIN, "decades")
         for H, effect in effects.items()
     )
     heads = all_heads(evidence.profile)
@@ -56,10 +56,10 @@ def tail_judge(kernel: str, other: str, right: str, wrong: str, evidence: Eviden
         _panel("Mean square error", heads, name, evidence, MEAN_SQUARE, "mean square error"),
         _panel("Largest error found", heads, name, evidence, SUP, "sup error"),
     ]
-    said = f"On {kernel} {_sentence(right, wrong, effects)}."
-    if _beside(right, HEADS[0]) in evidence:
-        others = {H: gain(evidence, _beside(wrong, H), _beside(right, H), level) for H in HEADS}
-        said += f" On {other}, which no head holds exactly, {_sentence(right, wrong, others)}."
+    said = f"On {kernel} {_sentence(expected, wrong, effects)}."
+    if _beside(expected, HEADS[0]) in evidence:
+        others = {H: gain(evidence, _beside(wrong, H), _beside(expected, H), level) for H in HEADS}
+        said += f" On {other}, which no head holds exactly, {_sentence(expected, wrong, others)}."
         panels.append(
             _panel(
                 f"On {other}: mean square error", HEADS, _beside, evidence, MEAN_SQUARE, "mean square error"
@@ -68,9 +68,9 @@ def tail_judge(kernel: str, other: str, right: str, wrong: str, evidence: Eviden
     return Judgement(parts, said, tuple(panels))
 
 
-def _sentence(right: str, wrong: str, effects: Mapping[int, Estimate]) -> str:
+def _sentence(expected: str, wrong: str, effects: Mapping[int, Estimate]) -> str:
     each = "; ".join(f"{factor(effect)} with {in_heads(H)}" for H, effect in effects.items())
-    return f"the error of {wrong} heads is that of {right} heads times {each}"
+    return f"the error of {wrong} heads is that of {expected} heads times {each}"
 
 
 def _panel(

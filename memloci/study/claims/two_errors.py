@@ -47,7 +47,7 @@ def judge(evidence: Evidence) -> Judgement:
             Part(f"the architectures of {name} are ranked alike", tau, MARGIN, "Kendall's tau")
             for name, tau in taus.items()
         ),
-        said=f"Kendall's tau between the two rankings: {', '.join(f'{name} {told(tau)}' for name, tau in taus.items())}.",
+        summary=f"Kendall's tau between the two rankings: {', '.join(f'{name} {told(tau)}' for name, tau in taus.items())}.",
         panels=(
             Panel(
                 "Sup against mean square error, one point per architecture",

@@ -46,7 +46,7 @@ class Scope:
         """The variables of the present and of earlier memories, and what they can be where they are not blank."""
         now = {variable(c.name, 0): c.domain for c in self.channels}
         past = {
-            variable(c.name, j): recall.seen(c)
+            variable(c.name, j): recall.values_of(c)
             for j, recall in enumerate(self.before, start=1)
             for c in self.channels
         }
@@ -104,13 +104,13 @@ class Recall(ABC):
         )
         return self.text + reach
 
-    def seen(self, channel: Channel) -> Domain:
+    def values_of(self, channel: Channel) -> Domain:
         """The values of one channel of it where it is not blank: those of a token, if it is one."""
         return channel.domain
 
     def domain(self, channel: Channel) -> Domain:
         """All values of one channel of it. A token before the start is blank, that is 0."""
-        return with_blank(self.seen(channel))
+        return with_blank(self.values_of(channel))
 
     @abstractmethod
     def recall(self, values: dict[str, Any], blank: list[Any], X: Any, xp: Any) -> tuple[Any, Any]:

@@ -101,18 +101,18 @@ class Kernel(Memory):
         except BadInput as error:
             raise error.within("majorant") from None
 
-    def _check(self, found: "Convolution") -> None:
+    def _check(self, convolution: "Convolution") -> None:
         import numpy as np
 
-        n = found.horizon or max(NORM_LAGS, found.tail.start)
-        values = found.at_lags(n)
+        n = convolution.horizon or max(NORM_LAGS, convolution.tail.start)
+        values = convolution.at_lags(n)
         bad = ~np.isfinite(values)
         if bad.any():
             z = int(np.nonzero(bad)[0][0]) + 1
-            raise BadInput(f"{found.rho} has no finite value at lag z = {z}")
-        if not math.isfinite(found.norm):
-            raise BadInput(f"the sum of |{found.rho}| over all lags exceeds float64")
-        if self.majorant is not None and found.rho.expression is None:
+            raise BadInput(f"{convolution.rho} has no finite value at lag z = {z}")
+        if not math.isfinite(convolution.norm):
+            raise BadInput(f"the sum of |{convolution.rho}| over all lags exceeds float64")
+        if self.majorant is not None and convolution.rho.expression is None:
             bound = self._declared()
             below = ~(abs(values) <= _at_lags(bound, n))  # nor is it above where it has no value
             if below.any():
@@ -146,7 +146,7 @@ class Convolution(Recall):
     def text(self) -> str:
         return self.rho.text + ("" if self.horizon is None else f" up to lag {self.horizon:,}")
 
-    def seen(self, channel: Channel) -> Domain:
+    def values_of(self, channel: Channel) -> Domain:
         reach = self.norm * channel.magnitude
         return (Interval(-reach, reach),)
 

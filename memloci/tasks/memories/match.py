@@ -96,7 +96,7 @@ class Occurrence(Recall):
 
     @property
     def cells(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.predicate.rest.cells
+        return self.predicate.condition.cells
 
     @property
     def token(self) -> bool:
@@ -112,7 +112,7 @@ class Occurrence(Recall):
         which = "the mean of all tokens" if self.which == "mean" else f"the {self.which} token"
         return f"{steps}{which} with {self.formula}"
 
-    def seen(self, channel: Channel) -> Domain:
+    def values_of(self, channel: Channel) -> Domain:
         if self.token:
             return channel.domain
         return (Interval(channel.domain[0].lo, channel.domain[-1].hi),)

@@ -27,40 +27,44 @@ class Equality:
 
     candidate: str
     query: str
-    letters: Domain  # of the candidate
-    others: Domain  # of the query
+    candidate_letters: Domain  # of the candidate
+    query_letters: Domain  # of the query
 
     @cached_property
     def same(self) -> tuple[int, ...]:
         """For each letter of the query, the equal letter of the candidate, or NONE."""
-        at = {piece.lo: k for k, piece in enumerate(self.letters)}
-        return tuple(at.get(piece.lo, NONE) for piece in self.others)
+        at = {piece.lo: k for k, piece in enumerate(self.candidate_letters)}
+        return tuple(at.get(piece.lo, NONE) for piece in self.query_letters)
 
 
 @dataclass(frozen=True, eq=False)  # it holds a table
 class Predicate:
     equalities: tuple[Equality, ...]
-    rest: LagTable  # R as 0 and 1, over the variables that it reads
-    own: frozenset[str]  # the variables of the candidate
+    condition: LagTable  # R as 0 and 1, over the variables that it reads
+    candidate_variables: frozenset[str]  # the variables of the candidate
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The variables of the query."""
-        names = [e.query for e in self.equalities] + [v for v in self.rest.reads if v not in self.own]
+        names = [e.query for e in self.equalities] + [
+            v for v in self.condition.reads if v not in self.candidate_variables
+        ]
         return tuple(dict.fromkeys(names))
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The variables of the candidate that are read."""
-        names = [e.candidate for e in self.equalities] + [v for v in self.rest.reads if v in self.own]
+        names = [e.candidate for e in self.equalities] + [
+            v for v in self.condition.reads if v in self.candidate_variables
+        ]
         return tuple(dict.fromkeys(names))
 
     @property
     def domains(self) -> dict[str, Domain]:
         """Of all variables that are read."""
-        found = dict(zip(self.rest.reads, self.rest.domains, strict=True))
+        found = dict(zip(self.condition.reads, self.condition.domains, strict=True))
         for e in self.equalities:
-            found |= {e.candidate: e.letters, e.query: e.others}
+            found |= {e.candidate: e.candidate_letters, e.query: e.query_letters}
         return found
 
     @cached_property
@@ -69,17 +73,24 @@ class Predicate:
         import numpy as np
 
         order = [
-            k for mine in (False, True) for k, v in enumerate(self.rest.reads) if (v in self.own) == mine
+            k
+            for mine in (False, True)
+            for k, v in enumerate(self.condition.reads)
+            if (v in self.candidate_variables) == mine
         ]
-        rows = [len(self.rest.domains[k]) for k in order if self.rest.reads[k] not in self.own]
-        R = np.transpose(self.rest.lags, order) if order else self.rest.lags
+        rows = [
+            len(self.condition.domains[k])
+            for k in order
+            if self.condition.reads[k] not in self.candidate_variables
+        ]
+        R = np.transpose(self.condition.lags, order) if order else self.condition.lags
         return R.reshape(int(np.prod(rows, dtype=np.int64)), -1) != 0
 
     def column(self, pieces: Mapping[str, Any], mine: bool) -> Any:
         """Where the symbols stand in `table`: its column for the candidate (`mine`), its row for the query."""
         index: Any = 0
-        for v, domain in zip(self.rest.reads, self.rest.domains, strict=True):
-            if (v in self.own) == mine:
+        for v, domain in zip(self.condition.reads, self.condition.domains, strict=True):
+            if (v in self.candidate_variables) == mine:
                 index = index * len(domain) + pieces[v]
         return index
 
@@ -91,7 +102,7 @@ class Predicate:
                 k = pieces[e.candidate]
             else:
                 k = xp.asarray(e.same, dtype="int32")[pieces[e.query]]
-            index = xp.where((k < 0) | (xp.asarray(index) < 0), NONE, index * len(e.letters) + k)
+            index = xp.where((k < 0) | (xp.asarray(index) < 0), NONE, index * len(e.candidate_letters) + k)
         return index
 
     def holds(self, pieces: Mapping[str, Any], xp: Any) -> Any:
@@ -107,9 +118,9 @@ def pieces_of(values: Mapping[str, Any], domains: Mapping[str, Domain], xp: Any)
 
 
 def make_predicate(
-    formula: Formula, domains: Mapping[str, Domain], own: frozenset[str], room: int
+    formula: Formula, domains: Mapping[str, Domain], candidate_variables: frozenset[str], room: int
 ) -> Predicate:
-    """The predicate of a formula over `domains`, of which `own` are the candidate's; refused if it is not a table."""
+    """The predicate of a formula over `domains`, of which `candidate_variables` are the candidate's; refused if it is not a table."""
     for name in formula.variables:
         domain = domains[name]
         if len(domain) == 1 and not domain[0].is_point:
@@ -117,15 +128,15 @@ def make_predicate(
                 f"{formula} compares {name}, which takes every value in an interval: an equality of real numbers has no "
                 "margin; give the channel finite values, and keep real numbers for what is recalled"
             )
-    if not own & set(formula.variables):
-        names = ", ".join(sorted(own)[:4])
+    if not candidate_variables & set(formula.variables):
+        names = ", ".join(sorted(candidate_variables)[:4])
         raise BadInput(f"{formula} says nothing of the past token; compare one of its channels: {names}")
     parts = _conjuncts(formula.expression) if formula.expression is not None else []
-    found = [_equality(part, domains, own) for part in parts]
+    found = [_equality(part, domains, candidate_variables) for part in parts]
     equalities = tuple(dict.fromkeys(e for e in found if e is not None))
     others = [part for part, e in zip(parts, found, strict=True) if e is None]
     rest = formula if formula.expression is None else _joined(formula, others)
-    return Predicate(equalities, make_lag_table(_as_truth(rest), domains, room), own)
+    return Predicate(equalities, make_lag_table(_as_truth(rest), domains, room), candidate_variables)
 
 
 def _conjuncts(f: Expression) -> list[Expression]:
@@ -134,12 +145,17 @@ def _conjuncts(f: Expression) -> list[Expression]:
     return [f]
 
 
-def _equality(f: Expression, domains: Mapping[str, Domain], own: frozenset[str]) -> Equality | None:
+def _equality(
+    f: Expression, domains: Mapping[str, Domain], candidate_variables: frozenset[str]
+) -> Equality | None:
     """Both sides are variables with finite values, one of the candidate and one of the query."""
     if not (isinstance(f, Apply) and f.operation == "==" and len(f.operands) == 2):
         return None
     names = [side.name for side in f.operands if isinstance(side, Variable)]
-    mine, theirs = [n for n in names if n in own], [n for n in names if n not in own]
+    mine, theirs = (
+        [n for n in names if n in candidate_variables],
+        [n for n in names if n not in candidate_variables],
+    )
     if len(mine) != 1 or len(theirs) != 1:
         return None
     if not all(piece.is_point for name in names for piece in domains[name]):

@@ -100,15 +100,15 @@ def _levels(axes: Axes, certificate: Certificate) -> None:
 # -- certified against measured ----------------------------------------------------------------------------
 
 
-def certified_figure(certificate: Certificate, seen: Measurement | None = None) -> str:
+def certified_figure(certificate: Certificate, measurement: Measurement | None = None) -> str:
     """What is proved and what was seen, on one axis."""
     rows: list[tuple[str, float, bool]] = [("exact arithmetic", certificate.exact_bound, True)]
     rows += [(f"in {name}", E, True) for name, E in certificate.bound_by_precision.items()]
-    if seen is not None:
+    if measurement is not None:
         rows += [
-            ("adversarial search", float(seen.err_adversarial), False),
-            (f"{seen.sequences:,} drawn sequences", float(seen.err_sampled), False),
-            ("root mean square", math.sqrt(seen.err_mean_square), False),
+            ("adversarial search", float(measurement.err_adversarial), False),
+            (f"{measurement.sequences:,} drawn sequences", float(measurement.err_sampled), False),
+            ("root mean square", math.sqrt(measurement.err_mean_square), False),
         ]
     return svg_of("certified", 0.95 + 0.27 * len(rows), lambda f: _certified(f, rows, certificate))
 

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 MOST_DRAWN = 1_024  # lags; of more, the largest of each group
 
 
-def influence_figure(name: str, found: Sequence[Influence], lags: Sequence[int] = ()) -> str:
+def influence_figure(name: str, influences: Sequence[Influence], lags: Sequence[int] = ()) -> str:
     """The correlation at each lag with the band of chance, and marks at the lags that were chosen."""
-    height = 0.7 + 1.7 * len(found)
-    return svg_of(name, height, lambda f: _influences(f, found, lags))
+    height = 0.7 + 1.7 * len(influences)
+    return svg_of(name, height, lambda f: _influences(f, influences, lags))
 
 
-def _influences(figure, found: Sequence[Influence], lags: Sequence[int]) -> None:
-    panels = figure.subplots(len(found), 1, squeeze=False, sharex=True)[:, 0]
-    for axes, one, color in zip(panels, found, SERIES, strict=False):
+def _influences(figure, influences: Sequence[Influence], lags: Sequence[int]) -> None:
+    panels = figure.subplots(len(influences), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, one, color in zip(panels, influences, SERIES, strict=False):
         _influence(axes, one, color, lags)
     panels[-1].set_xlabel("lag")
 

@@ -46,7 +46,7 @@ def _part_height(part: Part) -> float:
 
 
 def _sentence(part: Part) -> str:
-    return wrapped(part.says, 82, 4)
+    return wrapped(part.statement, 82, 4)
 
 
 def _effects(figure: Figure, groups: dict[str, list[Part]], heights: Sequence[float]) -> None:

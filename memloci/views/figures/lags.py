@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from memloci.observe.lags import HeadLags, Influence
 
 
-def influence_figure(found: Influence, task: Task) -> str:
+def influence_figure(influence: Influence, task: Task) -> str:
     """Which lags the output depends on, of the model and of the target."""
-    return svg_of("influence", 3.0, lambda f: _influence(f.subplots(), found, task))
+    return svg_of("influence", 3.0, lambda f: _influence(f.subplots(), influence, task))
 
 
-def _influence(axes: Axes, found: Influence, task: Task) -> None:
+def _influence(axes: Axes, influence: Influence, task: Task) -> None:
     axes.plot(
-        found.z,
-        found.target,
+        influence.z,
+        influence.target,
         linestyle="none",
         marker="o",
         color=SOFT,
@@ -37,14 +37,16 @@ def _influence(axes: Axes, found: Influence, task: Task) -> None:
         label="target",
     )
     low = (
-        0.0 if found.model.min() <= 0 else found.model.min() * 1e-3
+        0.0 if influence.model.min() <= 0 else influence.model.min() * 1e-3
     )  # below the picture on a logarithmic axis
-    axes.vlines(found.z, low, found.model, color=BLUE, linewidth=1.6)
-    axes.plot(found.z, found.model, linestyle="none", marker="o", color=BLUE, markersize=3, label="model")
+    axes.vlines(influence.z, low, influence.model, color=BLUE, linewidth=1.6)
+    axes.plot(
+        influence.z, influence.model, linestyle="none", marker="o", color=BLUE, markersize=3, label="model"
+    )
     axes.set_ylabel("change of the output, rms")
-    if not (_spreads(task) and _both_log(axes, [*found.target, *found.model])):
+    if not (_spreads(task) and _both_log(axes, [*influence.target, *influence.model])):
         axes.set_ylim(bottom=0)
-    _lag_axis(axes, found.z)
+    _lag_axis(axes, influence.z)
     axes.legend(loc="best")
 
 

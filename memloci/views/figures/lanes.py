@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from memloci.core.numbers import coordinate, decimals, number
 
 if TYPE_CHECKING:
-    from memloci.observe.trace import Glance, Look, Recall, Trace
+    from memloci.observe.trace import HeadPeaks, Peak, Recall, Trace
 
 COLOURS = ("blue", "red", "green", "purple", "orange", "sky")  # variables of the page
 CELL, GAP, LANE, LINE = 48, 26, 30, 15
@@ -28,7 +28,7 @@ class Lane:
     first: int
     last: int
     purposes: tuple[str, ...]  # of its heads
-    looks: tuple[Look, ...]  # heads that only carry
+    carriers: tuple[HeadPeaks, ...]  # heads that only carry
     recalls: tuple[Recall, ...]  # memories that are complete after it
 
     @property
@@ -40,7 +40,7 @@ class Lane:
         )
 
     @property
-    def said(self) -> str:
+    def purposes_text(self) -> str:
         """What its heads are for, as far as there is room; what neurons recall."""
         if not self.purposes:
             names = ", ".join(f"m{recall.memory}" for recall in self.recalls)
@@ -98,7 +98,7 @@ def picture(trace: Trace) -> str:
     for lane in lanes:
         drawing.line(4, y, right + RIGHT, y, "rule")
         drawing.text(4, y + 19, lane.title, "strong")
-        drawing.text(4, y + 33, lane.said, "soft")
+        drawing.text(4, y + 33, lane.purposes_text, "soft")
         for k in range(lane.rows):
             at = y + 20 + LANE * k
             if lane.recalls:
@@ -141,16 +141,16 @@ def _columns(trace: Trace) -> list[int]:
     return sorted(p for p in near if 0 <= p <= t)
 
 
-def visible(glance: Glance | None) -> Glance | None:
+def visible(glance: Peak | None) -> Peak | None:
     """A weight worth an arrow; where heads cancel each other there is none."""
-    return glance if glance and glance.found else None
+    return glance if glance and glance.is_clear else None
 
 
 def _lanes(trace: Trace) -> list[Lane]:
     """Layers in order; those that only carry, and carry alike, are one lane."""
     lanes: list[Lane] = []
     for l in range(trace.layers):
-        own = [look for look in trace.looks if look.layer == l]
+        own = [look for look in trace.heads if look.layer == l]
         lane = Lane(
             l,
             l,
@@ -168,11 +168,11 @@ def _lanes(trace: Trace) -> list[Lane]:
 
 
 def _lags(lane: Lane) -> list[int]:
-    return [look.peaks[0].lag for look in lane.looks if look.peaks]
+    return [look.peaks[0].lag for look in lane.carriers if look.peaks]
 
 
 def _cells(
-    trace: Trace, shown: list[int], x: dict[int, float], top: float, box: float, channels: tuple[str, ...]
+    trace: Trace, positions: list[int], x: dict[int, float], top: float, box: float, channels: tuple[str, ...]
 ) -> Drawing:
     cells = Drawing(x)
     held: dict[int, list[Recall]] = {}
@@ -182,8 +182,8 @@ def _cells(
     for c, channel in enumerate(channels):
         cells.text(LEFT - 10, top + 17 + LINE * c, channel, "soft", "end")
     cells.text(LEFT - 10, top - 7, "position", "soft", "end")
-    for k, p in enumerate(shown):
-        if k and p != shown[k - 1] + 1:
+    for k, p in enumerate(positions):
+        if k and p != positions[k - 1] + 1:
             cells.text(x[p] - CELL / 2 - GAP / 2, top + box / 2 + 4, "…", "soft", "middle")
         kind = "cell now" if p == trace.t else f"cell {colour_of(held[p][-1])}" if p in held else "cell"
         cells.parts.append(
@@ -197,7 +197,7 @@ def _cells(
             cells.text(x[p], top - 22, "now", "strong", "middle")
         for c in range(len(channels)):
             cells.text(x[p], top + 17 + LINE * c, _cell(trace.x[p, c]), "" if c else "strong", "middle")
-    if shown[0] > 0:
+    if positions[0] > 0:
         cells.text(LEFT - 3, top + box / 2 + 4, "…", "soft", "middle")
     return cells
 
@@ -208,7 +208,7 @@ def _draw_carry(drawing: Drawing, trace: Trace, lane: Lane, y: float, right: flo
     for lag in lags:
         if trace.t - lag in drawing.x:
             drawing.arrow(start, drawing.x[trace.t - lag], y, "carry")
-    if lane.looks:
+    if lane.carriers:
         steps = f"{lags[0]} step{'s' if lags[0] > 1 else ''} back" if lags else "nothing before it"
         drawing.text(right + 8, y + 4, ("each " if lane.last > lane.first else "") + steps, "soft")
 
@@ -232,18 +232,20 @@ def _draw_recall(
                 drawing.line(hop, y, at + 5, y, f"{colour} hop")
             drawing.dot(at, y, f"{colour} open")
         ends.append((at, y, colour))
-    drawing.text(right + 8, y + 4, _said(recall), f"{colour} strong")
+    drawing.text(right + 8, y + 4, _recall_text(recall), f"{colour} strong")
     return ends
 
 
-def _said(recall: Recall) -> str:
+def _recall_text(recall: Recall) -> str:
     name = f"m{recall.memory}: "
-    held = ", ".join(f"{channel} = {short_number(value)}" for channel, value in list(recall.held.items())[:2])
+    held = ", ".join(
+        f"{channel} = {short_number(value)}" for channel, value in list(recall.recalled.items())[:2]
+    )
     if not recall.single:
         return f"{name}many tokens, {held}"
     if recall.read is None:
         return name + ("blank" if recall.blank else "nothing")
-    return f"{name}lag {recall.read.lag}, {held}" + ("" if recall.right else " (wrong)")
+    return f"{name}lag {recall.read.lag}, {held}" + ("" if recall.is_right else " (wrong)")
 
 
 def _cut(text: str, most: int = MOST_LETTERS) -> str:

@@ -91,11 +91,11 @@ def _kernels(figure: Figure, kernels: Sequence[SlotKernel]) -> None:
         note_on(low, f"{', '.join(exact)}: no difference in float64")
 
 
-def _sparse(places: np.ndarray, most: int = 24) -> np.ndarray:
+def _sparse(positions: np.ndarray, most: int = 24) -> np.ndarray:
     """At most `most` of the places, dense at first, so that circles stay apart on a logarithmic axis."""
-    if len(places) <= most:
-        return places
-    return places[np.unique(np.geomspace(1, len(places), most).astype(int)) - 1]
+    if len(positions) <= most:
+        return positions
+    return positions[np.unique(np.geomspace(1, len(positions), most).astype(int)) - 1]
 
 
 def _thin(z: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -181,18 +181,18 @@ def _mark_lines(axes: Axes, panel: Panel, limits: tuple[float, float]) -> None:
         )
 
 
-def spread(places: Sequence[float], heights: Sequence[float]) -> list[float]:
+def spread(positions: Sequence[float], heights: Sequence[float]) -> list[float]:
     """Sorted places, moved apart until things of these heights do not touch; about where they were."""
     groups: list[tuple[float, list[int]]] = []  # centre, members
-    for k in range(len(places)):
+    for k in range(len(positions)):
         own = [k]
-        centre = places[k]
+        centre = positions[k]
         while groups:
             before, members = groups[-1]
             if before + _size(heights, members) / 2 <= centre - _size(heights, own) / 2:
                 break
             own = [*members, *own]
-            centre = sum(places[j] for j in own) / len(own)
+            centre = sum(positions[j] for j in own) / len(own)
             groups.pop()
         groups.append((centre, own))
     found = list[float]()

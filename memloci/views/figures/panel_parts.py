@@ -45,7 +45,7 @@ class Drawn:
         return sum(spot.centre is not None for spot in self.spots) == 1
 
 
-def drawn_series(panel: Panel, place: dict[Any, float]) -> list[Drawn]:
+def drawn_series(panel: Panel, positions: dict[Any, float]) -> list[Drawn]:
     # The same name has the same colour: what was trained and what is proved of one thing belong together.
     names = list(dict.fromkeys(s.name for s in panel.series if s.kind not in BACKGROUND))
     scattered = is_scattered(panel)
@@ -53,7 +53,7 @@ def drawn_series(panel: Panel, place: dict[Any, float]) -> list[Drawn]:
     for series, own in zip(panel.series, panel.spots, strict=True):
         k = names.index(series.name) % len(COLORS) if series.kind not in BACKGROUND else 0
         color = {"bound": SOFT, "paper": INK}.get(series.kind, COLORS[k])
-        spots = sorted((replace(spot, x=place[spot.x]) for spot in own), key=lambda spot: spot.x)
+        spots = sorted((replace(spot, x=positions[spot.x]) for spot in own), key=lambda spot: spot.x)
         line = "none" if scattered else LINES[k]
         found.append(Drawn(series, _label(series), tuple(spots), color, MARKS[k], line))
     return found

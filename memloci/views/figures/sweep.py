@@ -77,8 +77,8 @@ def _setting(
         axes.legend(loc="best", title=plain_text(legend) if several else None, title_fontsize=8)
 
 
-def _setting_axis(axes: Axes, values: Sequence[Any], place: Mapping[Any, float], numeric: bool) -> None:
-    low, high = min(place.values()), max(place.values())
+def _setting_axis(axes: Axes, values: Sequence[Any], positions: Mapping[Any, float], numeric: bool) -> None:
+    low, high = min(positions.values()), max(positions.values())
     if numeric and low > 0 and high >= 8 * low:
         axes.set_xscale("log")
         room = (high / low) ** 0.08
@@ -88,7 +88,7 @@ def _setting_axis(axes: Axes, values: Sequence[Any], place: Mapping[Any, float],
         axes.set_xlim(low - room, high + room)
     shown = values[:: 1 + len(values) // 9]
     text = lambda value: number(float(value)) if numeric else plain_text(_cut(value))
-    axes.set_xticks([place[value] for value in shown], [text(value) for value in shown])
+    axes.set_xticks([positions[value] for value in shown], [text(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
 

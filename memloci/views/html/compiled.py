@@ -45,7 +45,7 @@ class Entry:
     name: str
     href: str
     built: Built
-    seen: Measurement | None = None
+    measurement: Measurement | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class WallCard:
 class CompiledPage:
     title: str
     built: Built
-    seen: Measurement | None
+    measurement: Measurement | None
     rates: Rates
     status: Span
     tiles: dict[str, Cell]
@@ -119,22 +119,24 @@ def report_html(
     portrait: Portrait,
     rates: Rates,
     plans: Plans | None = None,
-    seen: Measurement | None = None,
+    measurement: Measurement | None = None,
 ) -> str:
     """The page about one compiled model."""
     task, certificate = built.task, built.certificate
     told = doings(built.plan.circuit)
     outputs = {term.name.rsplit("output ", 1)[-1] for term in certificate.terms if "output " in term.name}
-    ratio = seen.err_sup / certificate.bound if seen and 0 < certificate.bound < math.inf else 0.0
+    ratio = (
+        measurement.err_sup / certificate.bound if measurement and 0 < certificate.bound < math.inf else 0.0
+    )
     page = CompiledPage(
         title=task_title(task),
         built=built,
-        seen=seen,
+        measurement=measurement,
         rates=rates,
         status=_status(certificate),
-        tiles=_tiles(built, seen),
+        tiles=_tiles(built, measurement),
         memory=memory_card(task, portrait.targets),
-        certified=_certified(certificate, seen),
+        certified=_certified(certificate, measurement),
         tightness=ratio if ratio > 0 else None,
         followed=followed(portrait.traces, task, certificate),
         plans=_plans(built.plan, plans),
@@ -188,11 +190,11 @@ def _status(certificate: Certificate) -> Span:
     return badge("met", "met") if certificate.met else badge("missed", "missed")
 
 
-def _tiles(built: Built, seen: Measurement | None) -> dict[str, Cell]:
+def _tiles(built: Built, measurement: Measurement | None) -> dict[str, Cell]:
     c, a = built.certificate, built.model.architecture
     return {
         "certified bound": c.bound,
-        "largest error seen": seen and seen.err_sup,
+        "largest error seen": measurement and measurement.err_sup,
         "route": built.plan.route,
         "layers": a.layers,
         "heads per layer": sizes_text(a, "heads"),
@@ -224,8 +226,8 @@ def _plans(chosen: Plan, plans: Plans | None) -> Table:
 def _slopes(rates: Rates) -> Table:
     """The paper's rates and ours: slopes, for its constants are not explicit."""
     rows: list[list[Cell]] = [
-        ["attention error, heads H", _powers(rates.paper.heads), _powers(rates.said["heads"])],
-        ["readout error, width m", ("m", Sup("−1/2")), _powers(rates.said["width"])],
+        ["attention error, heads H", _powers(rates.paper.heads), _powers(rates.measured["heads"])],
+        ["readout error, width m", ("m", Sup("−1/2")), _powers(rates.measured["width"])],
     ]
     return Table(["what falls", "the paper's rate", "measured here"], rows, wordy=(2,))
 
@@ -327,11 +329,11 @@ def _wall(built: Built, portrait: Portrait) -> WallCard | None:
 # -- what is proved ---------------------------------------------------------------------------------------
 
 
-def _certified(certificate: Certificate, seen: Measurement | None) -> Figure:
+def _certified(certificate: Certificate, measurement: Measurement | None) -> Figure:
     caption = (
         "A search can only find errors up to the bound; where the two are far apart, the proof was generous."
     )
-    return Figure(proved.certified_figure(certificate, seen), "Proved and observed errors", caption)
+    return Figure(proved.certified_figure(certificate, measurement), "Proved and observed errors", caption)
 
 
 def _terms(certificate: Certificate) -> Table:

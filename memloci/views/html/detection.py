@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class DetectionPage:
     title: str
-    found: Detection
+    detection: Detection
     tiles: dict[str, Cell]
     explained: str
     tail: str | None
@@ -33,52 +33,52 @@ class DetectionPage:
     command: str | None
 
 
-def detection_html(found: Detection) -> str:
+def detection_html(detection: Detection) -> str:
     """The whole page, to be opened offline."""
-    return render("detection.html", _page(found))
+    return render("detection.html", _page(detection))
 
 
-def detection_fragment(found: Detection) -> str:
+def detection_fragment(detection: Detection) -> str:
     """The same, for a notebook's cell."""
-    return render("detection_fragment.html", _page(found))
+    return render("detection_fragment.html", _page(detection))
 
 
-def _page(found: Detection) -> DetectionPage:
-    lags = found.lags
-    residual = _profile("residual", found.residual, (), "What is left once the memories are taken out.")
+def _page(detection: Detection) -> DetectionPage:
+    lags = detection.lags
+    residual = _profile("residual", detection.residual, (), "What is left once the memories are taken out.")
     return DetectionPage(
-        f"Memory in data: {KIND_TEXT[found.kind]}",
-        found,
-        _tiles(found),
-        explained_text(found),
-        None if found.tail.kind == "none" else tail_text(found),
-        _memories(found),
-        _periods(found),
+        f"Memory in data: {KIND_TEXT[detection.kind]}",
+        detection,
+        _tiles(detection),
+        explained_text(detection),
+        None if detection.tail.kind == "none" else tail_text(detection),
+        _memories(detection),
+        _periods(detection),
         _profile(
             "influence",
-            found.influence,
+            detection.influence,
             lags,
             "The target's correlation with each lag; the band holds 95 % of chance.",
         ),
         residual,
-        _classes(found),
-        None if found.task_data is None else data_toml(found.task_data),
-        None if found.task_data is None else "memloci plan task.toml",
+        _classes(detection),
+        None if detection.task_data is None else data_toml(detection.task_data),
+        None if detection.task_data is None else "memloci plan task.toml",
     )
 
 
-def _tiles(found: Detection) -> dict[str, Cell]:
+def _tiles(detection: Detection) -> dict[str, Cell]:
     return {
-        "kind": found.kind,
-        "steps": found.steps,
-        "largest lag searched": found.max_lag,
-        "false discovery rate": found.fdr,
-        "share of the reference": found.explained.share,
-        "seconds": round(found.seconds, 1),
+        "kind": detection.kind,
+        "steps": detection.steps,
+        "largest lag searched": detection.max_lag,
+        "false discovery rate": detection.fdr,
+        "share of the reference": detection.explained.share,
+        "seconds": round(detection.seconds, 1),
     }
 
 
-def _memories(found: Detection) -> Table:
+def _memories(detection: Detection) -> Table:
     heads = ["memory", "of", "effect", "p-value"]
     rows: list[Sequence[Cell]] = [
         [
@@ -87,15 +87,15 @@ def _memories(found: Detection) -> Table:
             float(m.effect),
             None if m.p_value is None else float(min(m.p_value, 1.0)),
         ]
-        for m in found.memories
+        for m in detection.memories
     ]
     return Table(heads, rows, [2, 3])
 
 
-def _periods(found: Detection) -> Table | None:
-    if not found.periods:
+def _periods(detection: Detection) -> Table | None:
+    if not detection.periods:
         return None
-    rows: list[Sequence[Cell]] = [[p.period, percent(p.share), float(p.p_value)] for p in found.periods]
+    rows: list[Sequence[Cell]] = [[p.period, percent(p.share), float(p.p_value)] for p in detection.periods]
     return Table(["period", "share of the variance", "p-value"], rows, [0, 1, 2])
 
 
@@ -105,11 +105,11 @@ def _profile(name: str, profile, lags: Sequence[int], caption: str) -> Figure | 
     return Figure(influence_figure(name, profile, lags), f"{name} against lag", caption, broad=True)
 
 
-def _classes(found: Detection) -> Figure | None:
-    if not found.candidates:
+def _classes(detection: Detection) -> Figure | None:
+    if not detection.candidates:
         return None
-    svg = classes_figure(found.candidates, found.explained.reference_r2)
-    seconds = decimals(found.seconds, 1)
+    svg = classes_figure(detection.candidates, detection.explained.reference_r2)
+    seconds = decimals(detection.seconds, 1)
     return Figure(
         svg, "What each class explains", f"In brackets, the number of memories. {seconds} s in all."
     )

@@ -24,8 +24,8 @@ class RecallRow:
     recall: Recall
     colour: str
     text: str
-    looked: str
-    holds: str
+    attended: str
+    recalled: str
     margin: float | None  # of its error, where later lags read it
 
 
@@ -56,8 +56,8 @@ def followed(traces: Sequence[Trace], task: Task, certificate: Certificate) -> l
                     recall,
                     colour_of(recall),
                     task.recalls[recall.memory - 1].text,
-                    _looked(trace, recall),
-                    _holds(recall),
+                    _attended_text(trace, recall),
+                    _recalled_text(recall),
                     margins.get(recall.memory),
                 )
                 for recall in trace.recalls
@@ -76,22 +76,22 @@ def _interest(trace: Trace) -> tuple[int, int, int]:
     return len(there), sum(lag > 1 for lag in lags), sum(lags)
 
 
-def _holds(recall: Recall) -> str:
+def _recalled_text(recall: Recall) -> str:
     told = []
-    for channel, value in recall.held.items():
-        wanted = recall.wanted[channel]
+    for channel, value in recall.recalled.items():
+        wanted = recall.target[channel]
         other = "" if abs(value - wanted) < 5e-4 else f" for {short_number(wanted)}"
         told.append(f"{channel} = {short_number(value)}{other}")
     return ", ".join(told)
 
 
-def _looked(trace: Trace, recall: Recall) -> str:
+def _attended_text(trace: Trace, recall: Recall) -> str:
     attended, read = recall.attended, recall.read
     if trace.t == 0:
         return "at nothing: there is no past"
     if recall.lag == 0:
         return "at nothing: it is the token itself"
-    heads = sum(recall.memory in look.memories for look in trace.looks)
+    heads = sum(recall.memory in look.memories for look in trace.heads)
     if not heads:
         return "one step at a time; neurons pick"
     if not recall.single:

@@ -55,7 +55,7 @@ class VerdictRow:
 class IndexPage:
     title: str
     count: int
-    said: str  # how many have which verdict
+    summary: str  # how many have which verdict
     groups: dict[str, list[VerdictRow]]
     facts: dict[str, str]
     commands: str
@@ -65,8 +65,8 @@ class IndexPage:
 class ClaimPage:
     title: str
     finding: Finding
-    before: Finding | None
-    after: Finding | None
+    previous: Finding | None
+    following: Finding | None
     verdict: Span
     tiles: dict[str, Cell]
     grid: Figure | None
@@ -110,8 +110,8 @@ def _badge(verdict: Verdict) -> Span:
 
 def index_html(findings: Sequence[Finding], about: Mapping[str, str]) -> str:
     groups = {
-        "Claims of the paper": [_row(finding) for finding in findings if finding.place[0] < OWN],
-        "Claims of our own": [_row(finding) for finding in findings if finding.place[0] >= OWN],
+        "Claims of the paper": [_row(finding) for finding in findings if finding.order[0] < OWN],
+        "Claims of our own": [_row(finding) for finding in findings if finding.order[0] >= OWN],
     }
     counts = Counter(finding.verdict for finding in findings)
     profiles = ", ".join(dict.fromkeys(finding.profile for finding in findings))
@@ -139,7 +139,10 @@ def _row(finding: Finding) -> VerdictRow:
 
 
 def finding_html(
-    finding: Finding, figures: Sequence[str], before: Finding | None = None, after: Finding | None = None
+    finding: Finding,
+    figures: Sequence[str],
+    previous: Finding | None = None,
+    following: Finding | None = None,
 ) -> str:
     """The page of a claim: the verdict, what it rests on, and how to check it; `figures` are its panels, drawn."""
     arms, notes = _arms(finding)
@@ -149,8 +152,8 @@ def finding_html(
     page = ClaimPage(
         f"{finding.id}: {finding.title}",
         finding,
-        before,
-        after,
+        previous,
+        following,
         _badge(finding.verdict),
         _tiles(finding),
         finding.grid and Figure(grid_figure(finding.grid), finding.grid.title, CAPTION, broad=True),
@@ -198,7 +201,7 @@ def _level(finding: Finding) -> str:
 def _parts(finding: Finding) -> Table:
     rows: list[list[Cell]] = [
         [
-            part.says,
+            part.statement,
             None if part.effect.value is None else (part.effect.value, f" {part.unit}"),
             "proved" if part.rests_on == "proof" else _interval(part.effect.low, part.effect.high),
             (f"{part.side} ", part.margin),

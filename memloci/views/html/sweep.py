@@ -55,8 +55,8 @@ class SweepPage:
     courses: Figure | None
     groups: Table
     reasons: list[Reason]
-    lost: Table  # runs that diverged, failed, or have not run
-    lost_more: int
+    without_result: Table  # runs that diverged, failed, or have not run
+    unlisted: int
 
 
 def sweep_html(sweep: SweepSummary) -> str:
@@ -208,10 +208,10 @@ def _reasons(sweep: SweepSummary) -> list[Reason]:
     return [Reason(title(name), count, first[name].sentence) for name, count in counts.items()]
 
 
-def _without_result(sweep: SweepSummary, lost: Sequence[Entry]) -> Table:
+def _without_result(sweep: SweepSummary, entries: Sequence[Entry]) -> Table:
     heads = [*map(short, sweep.fields), "seed", "what happened"]
     rows = []
-    for entry in lost:
+    for entry in entries:
         what = entry.trouble
         if entry.record is not None:
             what = str(entry.record.stopped or "the loss was no number")

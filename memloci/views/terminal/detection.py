@@ -25,34 +25,36 @@ KIND_TEXT = {
 }
 
 
-def detection_view(name: str, found: Detection) -> Any:
-    target = "the next value" if found.target == "next" else found.target
-    title = f"{name}: {found.kind} ({KIND_TEXT[found.kind]}); {found.steps:,} steps, target {target}"
+def detection_view(name: str, detection: Detection) -> Any:
+    target = "the next value" if detection.target == "next" else detection.target
+    title = (
+        f"{name}: {detection.kind} ({KIND_TEXT[detection.kind]}); {detection.steps:,} steps, target {target}"
+    )
     parts: list[Any] = [Text(title, style="bold")]
-    if found.memories:
+    if detection.memories:
         table = plain_table()
         for heading in ("memory", "of", "effect", "p-value"):
             table.add_column(heading, justify="left" if heading in ("memory", "of") else "right")
-        for m in found.memories:
+        for m in detection.memories:
             p = "-" if m.p_value is None else number(min(m.p_value, 1.0)) if m.p_value > 1e-300 else "0"
             table.add_row(m.text, ", ".join(m.channels), number(m.effect), p)
         parts.append(table)
-    parts.append(Text(explained_text(found)))
-    if found.tail.kind != "none":
-        parts.append(Text(tail_text(found)))
-    if found.periods:
-        told = ", ".join(f"{p.period:,} ({percent(p.share)})" for p in found.periods)
+    parts.append(Text(explained_text(detection)))
+    if detection.tail.kind != "none":
+        parts.append(Text(tail_text(detection)))
+    if detection.periods:
+        told = ", ".join(f"{p.period:,} ({percent(p.share)})" for p in detection.periods)
         parts.append(Text(f"Periods, apart from lags: {told}."))
-    parts += [Text(note) for note in found.notes]
-    if found.task_data is not None:
-        parts += [Text("\nThe task", style="bold"), Text(data_toml(found.task_data))]
-    last = f"False discoveries: at most {percent(found.fdr)} of such runs. {decimals(found.seconds, 1)} s."
+    parts += [Text(note) for note in detection.notes]
+    if detection.task_data is not None:
+        parts += [Text("\nThe task", style="bold"), Text(data_toml(detection.task_data))]
+    last = f"False discoveries: at most {percent(detection.fdr)} of such runs. {decimals(detection.seconds, 1)} s."
     return Group(*parts, Text(f"\nLearnt from data; nothing here is proved. {last}"))
 
 
-def explained_text(found: Detection) -> str:
+def explained_text(detection: Detection) -> str:
     """A sentence about the held-out steps."""
-    e = found.explained
+    e = detection.explained
     text = f"Explained on held-out steps: {percent(max(e.r2, 0.0))} of the variance"
     if e.reference_r2 is not None:
         text += f"; the reference (gradient-boosted trees) {percent(max(e.reference_r2, 0.0))}"
@@ -62,8 +64,8 @@ def explained_text(found: Detection) -> str:
     return text + "."
 
 
-def tail_text(found: Detection) -> str:
-    tail = found.tail
+def tail_text(detection: Detection) -> str:
+    tail = detection.tail
     assert tail.rate is not None
     text = f"Tail: {tail.kind}, rate {number(tail.rate, 4)}"
     if tail.interval is not None:

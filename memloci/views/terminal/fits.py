@@ -21,7 +21,7 @@ COLUMNS = {
 }
 
 
-def fits_table(fits: Sequence[Fit], found: Diagnosis) -> Any:
+def fits_table(fits: Sequence[Fit], diagnosis: Diagnosis) -> Any:
     """A row per model, and what became of the best one."""
     shown = {title: name for title, name in COLUMNS.items() if any(name in fit.record for fit in fits)}
     table = plain_table()
@@ -31,4 +31,4 @@ def fits_table(fits: Sequence[Fit], found: Diagnosis) -> Any:
         values = [fit.record.get(name) for name in shown.values()]
         cells = ["-" if value is None else number(value) for value in values]
         table.add_row(str(fit.run.training.seed), *cells, fit.record.stopped or "")
-    return Group(table, Text(f"{found.name}: {found.sentence}"))
+    return Group(table, Text(f"{diagnosis.name}: {diagnosis.sentence}"))

@@ -80,19 +80,19 @@ def plans_table(name: str, plans: Plans) -> Any:
     return Group(*parts)
 
 
-def _sentences(told: Mapping[str, str]) -> Table:
+def _sentences(sentences: Mapping[str, str]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(max_width=ROUTES_WIDE)  # many routes may have one reason
     table.add_column()
-    for route, sentence in told.items():
+    for route, sentence in sentences.items():
         table.add_row(route, Text(sentence))
     return table
 
 
-def _merged(told: Mapping[str, str]) -> dict[str, str]:
+def _merged(sentences: Mapping[str, str]) -> dict[str, str]:
     """Routes with the same reason on one line."""
     routes: dict[str, list[str]] = {}
-    for route, reason in told.items():
+    for route, reason in sentences.items():
         routes.setdefault(reason, []).append(route)
     return {", ".join(names): reason for reason, names in routes.items()}
 
@@ -107,8 +107,8 @@ def rates_table(rates: Rates) -> Any:
     table = plain_table("The paper's rates: slopes only, its constants C(n) are not explicit")
     for heading in ("what falls", "the paper", "measured here"):
         table.add_column(heading)
-    table.add_row("attention error, heads H", rates.paper.heads, rates.said["heads"])
-    table.add_row("readout error, width m", rates.paper.width, rates.said["width"])
+    table.add_row("attention error, heads H", rates.paper.heads, rates.measured["heads"])
+    table.add_row("readout error, width m", rates.paper.width, rates.measured["width"])
     parts: list[Any] = [table, *(Text(line) for line in statement_lines(rates.paper))]
     for heads in rates.heads:
         title = f"{heads.route}: the Pareto front of heads, mass and error, all proved"
@@ -172,7 +172,7 @@ def depth_rows_table(name: str, precision: str, rows: Sequence[Row]) -> Any:
     return table
 
 
-def certificate_table(certificate: Certificate, seen: Measurement | None = None) -> Any:
+def certificate_table(certificate: Certificate, measurement: Measurement | None = None) -> Any:
     colour = "green" if certificate.met else "red"
     title = Text.assemble(
         (certificate.status, f"bold {colour}"),
@@ -201,16 +201,18 @@ def certificate_table(certificate: Certificate, seen: Measurement | None = None)
         "bits", str(certificate.bits or "none suffices"), "of a significand that meets the tolerance"
     )
     parts: list[Any] = [title, table]
-    if seen is not None:
+    if measurement is not None:
         observed = plain_table()
         observed.add_column("observed")
         observed.add_column("value", justify="right")
         observed.add_column("on")
-        what = f"{seen.sequences} sequences of length {seen.length}"
-        observed.add_row("mean square", number(seen.err_mean_square), what)
-        observed.add_row("largest, sampled", number(seen.err_sampled), what)
+        what = f"{measurement.sequences} sequences of length {measurement.length}"
+        observed.add_row("mean square", number(measurement.err_mean_square), what)
+        observed.add_row("largest, sampled", number(measurement.err_sampled), what)
         observed.add_row(
-            "largest, adversarial", number(seen.err_adversarial), f"{seen.steps} steps of ascent"
+            "largest, adversarial",
+            number(measurement.err_adversarial),
+            f"{measurement.steps} steps of ascent",
         )
         parts.append(observed)
     return Group(*parts)

@@ -8,7 +8,7 @@ from rich.text import Text
 from memloci.study.claim import Claim, Finding
 from memloci.views.terminal.tasks import plain_table
 from memloci.views.text.sizes import duration
-from memloci.views.text.study import DASH, SIGNS, deciding, in_order, told
+from memloci.views.text.study import DASH, SIGNS, deciding, in_order, part_text
 
 PROFILES = ("quick", "full")  # from small to large
 STYLES = {"confirmed": "green", "refuted": "red", "inconclusive": "yellow"}
@@ -25,7 +25,7 @@ def findings_table(findings: Sequence[Finding]) -> Any:
     table.add_column("time", justify="right", no_wrap=True)
     for finding in in_order(findings):
         verdict = Text(f"{SIGNS[finding.verdict]} {finding.verdict}", STYLES[finding.verdict])
-        effect = Text(told(deciding(finding)))
+        effect = Text(part_text(deciding(finding)))
         cells = f"{finding.seeds:,}", duration(finding.seconds)
         table.add_row(Text(finding.id, "bold"), Text(finding.title), verdict, effect, *cells)
     return table
@@ -37,7 +37,7 @@ def claims_table(claims: Sequence[Claim]) -> Any:
     table.add_column("id", no_wrap=True)
     table.add_column("claim")
     table.add_column("source")
-    for claim in sorted(claims, key=lambda claim: claim.place):
+    for claim in sorted(claims, key=lambda claim: claim.order):
         table.add_row(Text(claim.id, "bold"), Text(claim.title), Text(claim.source))
     return table
 
@@ -56,7 +56,7 @@ def markdown_table(findings: Sequence[Finding]) -> str:
     for found in by_claim.values():
         last = next(found[name] for name in reversed(profiles) if name in found)
         verdicts = [found[name].verdict if name in found else DASH for name in profiles]
-        cells = [last.id, last.title, *verdicts, told(deciding(last)), f"{last.seeds:,}"]
+        cells = [last.id, last.title, *verdicts, part_text(deciding(last)), f"{last.seeds:,}"]
         lines.append(f"| {' | '.join(map(_markdown, cells))} |")
     return "\n".join(lines) + "\n"
 

@@ -84,9 +84,9 @@ def task_details(task: Task) -> dict[str, Any]:
     }
 
 
-def _or_none(ask: Any) -> Any:
+def _or_none(compute: Any) -> Any:
     try:
-        return ask()
+        return compute()
     except BadInput:
         return None
 

@@ -53,4 +53,4 @@ def part_cells(part: Part | None) -> list[str]:
         return [""] * len(PART_COLUMNS)
     told = lambda value: "" if value is None else repr(value)
     ends = map(told, (part.effect.value, part.effect.low, part.effect.high))
-    return [part.says, *ends, part.side, repr(part.margin), part.unit, part.rests_on]
+    return [part.statement, *ends, part.side, repr(part.margin), part.unit, part.rests_on]

@@ -83,7 +83,7 @@ def _reads(slots: Iterable[str]) -> str:
 def _writes(circuit: Circuit, slots: Iterable[str]) -> str:
     """The memories that these slots hold in the end; the others are for later layers."""
     held: dict[str, set[int]] = {}
-    for name, slot in circuit.holds.items():
+    for name, slot in circuit.variable_slots.items():
         held.setdefault(slot, set()).add(memory_of(name))
     for i in {i for own in held.values() for i in own} - {0}:
         held.setdefault(presence_slot(i), set()).add(i)

@@ -15,9 +15,9 @@ def deciding(finding: Finding) -> Part | None:
     return finding.effect if finding.parts else None
 
 
-def told(part: Part | None) -> str:
+def part_text(part: Part | None) -> str:
     """Which part, and its effect."""
-    return DASH if part is None else f"{part.says}: {effect_text(part)}"
+    return DASH if part is None else f"{part.statement}: {effect_text(part)}"
 
 
 def effect_text(part: Part | None) -> str:
@@ -42,4 +42,4 @@ def interval_text(part: Part) -> str:
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: finding.place)
+    return sorted(findings, key=lambda finding: finding.order)

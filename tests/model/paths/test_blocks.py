@@ -280,5 +280,5 @@ def test_blocks_are_even_and_fit_the_window(n, lags):
 
 def test_groups_divide_and_fill_the_cache():
     plan = Plan(1000, 999, 128, True, 2**15)
-    assert [plan.groups(G) for G in (1, 2, 3, 8)] == [1, 2, 1, 2] and plan.at_once(1) == 2
+    assert [plan.groups(G) for G in (1, 2, 3, 8)] == [1, 2, 1, 2] and plan.pairs_at_once(1) == 2
     assert Plan(9, 8, 9, True, 2**15).groups(30) == 30

@@ -15,8 +15,16 @@ import pytest
 
 from memloci.core.errors import BadInput
 from memloci.model.paths import gradients
-from memloci.model.paths.folded import LONGEST, Folded, Whole, fold, loss_and_gradient, mean_square, outputs
-from memloci.model.paths.gradients import Map, recall_own, recall_shared
+from memloci.model.paths.folded import (
+    LONGEST,
+    Folded,
+    Unfolded,
+    fold,
+    loss_and_gradient,
+    mean_square,
+    outputs,
+)
+from memloci.model.paths.gradients import Map, recall_own_values, recall_shared
 from tests.model.cases import CHANNELS, OUTPUTS, PASTS, PLAIN, build, name
 
 from .agreement import some
@@ -160,7 +168,7 @@ def test_the_first_position_recalls_exactly_nothing():
     table = jnp.where(np.triu(np.ones((4, 4), bool), 1), 0.0, -jnp.inf)
     shared: Any = recall_shared(True, (q,), u, table, None, jnp.ones(()))
     v = jnp.ones((1, 1, 1, 4))
-    own: Any = recall_own(True, v, v, v, table[None], None)
+    own: Any = recall_own_values(True, v, v, v, table[None], None)
     assert shared[0].tolist() == [[0, 1, 1, 1]] and own[0, 0].tolist() == [[0, 1, 1, 1]]
 
 
@@ -177,4 +185,4 @@ def test_a_batch_of_another_shape_is_refused():
 
 def test_long_sequences_take_the_paths_of_the_model():
     model = build(LIN)
-    assert isinstance(fold(model, LONGEST), Folded) and isinstance(fold(model, LONGEST + 1), Whole)
+    assert isinstance(fold(model, LONGEST), Folded) and isinstance(fold(model, LONGEST + 1), Unfolded)
