@@ -125,7 +125,7 @@ def plan(
         tell(name, done)
         try:
             say = lambda text, name=name, done=done: tell(f"{name}: {text}", done)
-            found = plan_route(name, replace(request, say=say), tolerance)
+            found = plan_route(name, replace(request, report=say), tolerance)
         except (Obstacle, BadInput) as reason:
             obstacles[name] = str(reason)
             continue

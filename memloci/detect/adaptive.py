@@ -156,7 +156,7 @@ def _tables(series: Series, c: int, fixed_by_symbol: list[dict]) -> Pointers | N
     tables = []
     for k in range(count):
         lags, p = [], 0.0
-        for mine, everything in zip(rest, tables, strict=True):
+        for mine, everything in zip(rest, fixed_by_symbol, strict=True):
             own = {place: v for place, v in mine.items() if place[0] == payload}
             if len(own) == count:
                 place, (_, value) = sorted(own.items(), key=lambda i: -i[1][0])[k]

@@ -11,7 +11,7 @@ from ..sweeps.fake import Outcome
 
 
 def execute(
-    runs: Sequence[Run], *, states: Mapping[str, bytes] = {}, keep: Callable[[Any], None] | None = None
+    runs: Sequence[Run], *, states: Mapping[str, bytes] = {}, save: Callable[[Any], None] | None = None
 ) -> list[Outcome]:
     return [_outcome(run) for run in runs]
 

@@ -73,7 +73,7 @@ def test_a_finding_is_made_anew_when_its_rule_changes(fake, tmp_path, monkeypatc
     _study(tmp_path, ["4a"])
     kept = tmp_path / run.FINDINGS / "4a-quick.json"
     content = json.loads(kept.read_bytes())
-    content["content"]["said"] = "an older sentence"
+    content["content"]["summary"] = "an older sentence"
     kept.write_text(json.dumps(content))
     assert _study(tmp_path, ["4a"])[0].summary == "an older sentence"
     kept.write_text(json.dumps({**content, "fingerprint": "of other code"}))

@@ -99,9 +99,9 @@ def test_a_report_that_follows_a_query(compiled):
     channels = [{"name": "a", "values": [1, 2]}, {"name": "v", "range": [-1, 1]}]
     task = Adaptive(channels=channels, lags=["where(a0 < 2, 1, 2)"], readout="v1")
     trace = _trace(9, [2])
-    recall = replace(trace.recalls[0], held={HOSTILE: 1.0}, wanted={HOSTILE: 1.0})
+    recall = replace(trace.recalls[0], recalled={HOSTILE: 1.0}, target={HOSTILE: 1.0})
     looks = tuple(replace(look, purpose=HOSTILE) for look in trace.heads)
-    trace = replace(trace, channels=(HOSTILE, "v"), recalls=(recall,), looks=looks)
+    trace = replace(trace, channels=(HOSTILE, "v"), recalls=(recall,), heads=looks)
     page = report_html(replace(built, task=task), replace(looked, traces=(trace,)), stated(task))
     assert "Follow one query" in page and told(page).count(HOSTILE) >= 3
     assert "where(a0 < 2, 1, 2)" in told(page)

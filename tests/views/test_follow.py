@@ -76,11 +76,11 @@ def test_a_wrong_token_is_said_to_be_wrong():
 def test_layers_that_carry_alike_are_one_lane():
     looks = tuple(HeadPeaks(l, 0, "shifts by 1", (), (Peak(1, 1.0),)) for l in range(5))
     base = _trace(9, [4])
-    chain = replace(base, layers=6, looks=looks, recalls=(replace(base.recalls[0], layer=5, attended=None),))
+    chain = replace(base, layers=6, heads=looks, recalls=(replace(base.recalls[0], layer=5, attended=None),))
     assert [lane.title for lane in lanes._lanes(chain)] == ["layers 1 to 5", "layer 6"]
     assert {"shifts by 1", "each 1 step back"} <= set(_texts(lanes.picture(chain)))
     other = replace(looks[2], purpose="recalls lag 1")
-    apart = replace(chain, looks=(*looks[:2], other, *looks[3:]))
+    apart = replace(chain, heads=(*looks[:2], other, *looks[3:]))
     titles = ["layers 1 to 2", "layer 3", "layers 4 to 5", "layer 6"]
     assert [lane.title for lane in lanes._lanes(apart)] == titles
 
@@ -91,7 +91,7 @@ def test_a_lane_says_what_its_heads_are_for_and_is_never_too_long():
         _texts(lanes.picture(trace))
     )
     more = [HeadPeaks(1, h, f"recalls memory {h + 1} of a long list of memories", (1,), ()) for h in range(3)]
-    lane = lanes._lanes(replace(trace, looks=tuple(more)))[1]
+    lane = lanes._lanes(replace(trace, heads=tuple(more)))[1]
     assert lane.purposes_text.endswith("… and 2 more") and len(lane.purposes_text) <= lanes.MOST_LETTERS
 
 

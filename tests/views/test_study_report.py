@@ -188,7 +188,7 @@ def test_no_text_of_a_finding_becomes_html():
     curves = replace(panel, series=(Series(HOSTILE, (1, 2), ((0.5,), (0.1,))),))
     words = {
         name: HOSTILE
-        for name in ("title", "statement", "source", "design", "measure", "profile", "said", "command")
+        for name in ("title", "statement", "source", "design", "measure", "profile", "summary", "command")
     }
     arm = {HOSTILE: HOSTILE, "arm": HOSTILE, "tuning": {HOSTILE: 1.0}, "other": {HOSTILE: HOSTILE}}
     part = Part(HOSTILE, Estimate(1.0, 0.5, 1.5), 0.3, HOSTILE)
