@@ -22,7 +22,7 @@ from rich.table import Table
 from memloci import pipeline
 from memloci.core.numbers import number
 from memloci.tasks.load import load_task
-from memloci.views.html.compiled import Entry, index_html
+from memloci.views.html.compiled import IndexEntry, index_html
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ GALLERY = (
 )
 
 
-def compile_one(wanted: Wanted, out: Path, progress: Callable[[str], None]) -> Entry:
+def compile_one(wanted: Wanted, out: Path, progress: Callable[[str], None]) -> IndexEntry:
     task, directory = load_task(wanted.task), wanted.directory
     say = lambda text, done=0.0: progress(f"{directory}: {text}")
     plans = pipeline.plan(task, wanted.tolerance, routes=wanted.routes, progress=say)
@@ -63,10 +63,10 @@ def compile_one(wanted: Wanted, out: Path, progress: Callable[[str], None]) -> E
     seen = pipeline.measure(built.model, task, key=jr.key(0))
     say("writing")
     pipeline.write(built, out / directory, plans, seen)
-    return Entry(directory, f"{directory}/{pipeline.REPORT}", built, seen)
+    return IndexEntry(directory, f"{directory}/{pipeline.REPORT}", built, seen)
 
 
-def summary(entries: Sequence[Entry]) -> Table:
+def summary(entries: Sequence[IndexEntry]) -> Table:
     table = Table(
         title="Compiled memories",
         title_justify="left",
@@ -97,7 +97,7 @@ def main() -> int:
     if not chosen:
         parser.error(f"no such task; there are {', '.join(wanted.directory for wanted in GALLERY)}")
     console = Console()
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     columns = TextColumn("{task.description:<44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with ProgressBar(*columns, console=console) as bar:
         line = bar.add_task("starting", total=len(chosen))

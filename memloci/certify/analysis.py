@@ -18,7 +18,7 @@ from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, not
 from memloci.certify.candidates import Candidates
 from memloci.certify.cases import FOREVER, Cases, cases_of, one_case
 from memloci.certify.fixed_kernels import FixedKernelHeads
-from memloci.certify.layer import Extent, Layer, LayerHeads
+from memloci.certify.layer import Extent, LayerHeads, LayerWeights
 from memloci.certify.match_heads import MatchHeads
 from memloci.certify.neglected import SharpHeads, neglects, refuse_averages, refuse_illegible
 from memloci.certify.position_forms import Inputs, PositionForms, embedded
@@ -59,7 +59,7 @@ class CaseAnalysis:
         self.W_E, self.b_E = exact(model.W_E), exact(model.b_E)
         self.W_U, self.b_U = exact(model.W_U), exact(model.b_U)
         self.layers = [
-            Layer.read(block, l, possible_paths(model.architecture.block(l)))
+            LayerWeights.read(block, l, possible_paths(model.architecture.block(l)))
             for l, block in enumerate(model.layers)
         ]
         self.neglects = neglects(model)

@@ -20,7 +20,7 @@ from memloci.certify.affine_forms import EXACT, AffineForms
 from memloci.certify.analysis import CaseAnalysis, StreamBounds, deviations, held_scales
 from memloci.certify.certificate import Level, Term
 from memloci.certify.neglected import NEGLECTED
-from memloci.certify.readout import Readout, Slots, Variables, by_slots, require_expression
+from memloci.certify.readout import ReadoutWeights, Slots, Variables, by_slots, require_expression
 from memloci.certify.rounding import Format
 from memloci.certify.slacks import OWN
 from memloci.certify.symbol_rounding import at_symbols
@@ -43,7 +43,7 @@ class CaseProof:
 
     def __init__(self, analysis: CaseAnalysis):
         self.analysis, self.model, self.task = analysis, analysis.model, analysis.task
-        self.readout = Readout.of(self.model)
+        self.readout = ReadoutWeights.of(self.model)
         self.distances: dict[tuple, float] = {}
         self.variables = Variables.of(self.task, analysis.inputs)
         self.slack = analysis.slack

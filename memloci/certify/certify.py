@@ -31,7 +31,7 @@ from memloci.model.paths.choice import AUTOMATIC, LONGEST, covered, possible_pat
 from memloci.model.transformer import Transformer
 from memloci.tasks.task import Task
 
-BITS = 256  # of the balls; coefficients cancel by up to a hundred digits only in extended precision
+PROOF_BITS = 256  # of the balls; coefficients cancel by up to a hundred digits only in extended precision
 MOST_BITS = 400  # precisions tried for `bits`
 LIVE = 6  # tuned: affine forms that a proof by cases holds per layer, as measured on alphabets of 128 to 256 symbols
 
@@ -49,7 +49,7 @@ def certify(
     tolerance = positive(tolerance, "tolerance")
     _check_form(model, task)
     model.check()
-    with ctx.workprec(BITS), np.errstate(all="ignore"):
+    with ctx.workprec(PROOF_BITS), np.errstate(all="ignore"):
         analysis = CaseAnalysis(model, task)
         _check_paths(model)
         _check_size(analysis)

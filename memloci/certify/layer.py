@@ -99,7 +99,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Neurons:
+class LayerNeurons:
     """The FFN of a layer, in float64."""
 
     B: np.ndarray
@@ -108,7 +108,7 @@ class Neurons:
     asleep: tuple[np.ndarray, np.ndarray]  # B and c of neurons that write nothing, unless they overflow
 
     @classmethod
-    def of(cls, block: Block) -> "Neurons":
+    def of(cls, block: Block) -> "LayerNeurons":
         D, ffn = block.attention.heads.W_V.shape[-1], block.ffn
         if ffn is None:
             nothing = np.zeros((0, D)), np.zeros(0)
@@ -161,14 +161,14 @@ class Neurons:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerWeights:
     heads: LayerHeads
-    neurons: Neurons
+    neurons: LayerNeurons
 
     @classmethod
-    def read(cls, block: Block, l: int, paths: Mapping[str, int]) -> "Layer":
+    def read(cls, block: Block, l: int, paths: Mapping[str, int]) -> "LayerWeights":
         try:
             block.attention.check()
-            return cls(read_heads(block, paths), Neurons.of(block))
+            return cls(read_heads(block, paths), LayerNeurons.of(block))
         except BadInput as error:
             raise error.within(f"layer {l}") from None

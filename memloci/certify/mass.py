@@ -9,13 +9,13 @@ from flint import arb, fmpq
 
 from memloci.approx.kernels.lower_bounds import chebyshev_mass_of
 from memloci.approx.readouts.ridge_exact import affine
-from memloci.certify.readout import Readout
+from memloci.certify.readout import ReadoutWeights
 from memloci.core.balls import below
 from memloci.model.transformer import Transformer
 from memloci.tasks.names import variable
 from memloci.tasks.task import Task
 
-FARTHEST = 256  # tuned: lags for which a lower bound on the mass takes less than a second
+FARTHEST_MASS_LAG = 256  # tuned: lags for which a lower bound on the mass takes less than a second
 
 
 def mass_of(model: Transformer) -> float:
@@ -45,7 +45,7 @@ def mass_lower_bound(model: Transformer, task: Task, errors: Sequence[float]) ->
     kind = block.attention, block.encoding, block.normalisation
     if others or kind != ("dpf", "lin", "infinite") or task.kind != "fixed":
         return None
-    readout, W_O = Readout.of(model), np.asarray(layer.attention.heads.W_O, dtype=float)
+    readout, W_O = ReadoutWeights.of(model), np.asarray(layer.attention.heads.W_O, dtype=float)
     best, W_E, written = Fraction(0), np.asarray(model.W_E, dtype=float), W_O.any(axis=(0, 2))
     for o, formula in enumerate(task.readouts):
         f = affine(formula.expression) if formula.expression is not None else None
@@ -59,7 +59,7 @@ def mass_lower_bound(model: Transformer, task: Task, errors: Sequence[float]) ->
             taps = {lag: gain for lag, gain in taps.items() if gain and lag}
             r = (Fraction(channel.domain[-1].hi) - Fraction(channel.domain[0].lo)) / 2
             whole = scale * _l1(W_E[:, c])
-            if taps and max(taps) <= FARTHEST and r and whole:
+            if taps and max(taps) <= FARTHEST_MASS_LAG and r and whole:
                 best = max(best, chebyshev_mass_of(taps, Fraction(errors[o]) / r).mass / whole)
     found = below(arb(fmpq(best.numerator, best.denominator)))
     return min(found, sys.float_info.max) if found > 0 else None

@@ -35,7 +35,7 @@ from memloci.certify.affine_forms import AffineForms, linear
 from memloci.certify.balls import Ball
 from memloci.certify.fixed_kernels import FixedKernelHeads
 from memloci.certify.kernels import HeadKernels, PeakKernels, TableKernels
-from memloci.certify.pointers import BITS as LAG_BITS
+from memloci.certify.pointers import LAG_BITS as LAG_BITS
 from memloci.certify.pointers import LIBM, MATCH, SINK, QueryTargets
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rotary_heads import RotaryHeads

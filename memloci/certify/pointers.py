@@ -22,7 +22,7 @@ import numpy as np
 from memloci.certify.balls import Ball
 from memloci.certify.rounding import LIBRARY, Format, gamma
 
-BITS = 31
+LAG_BITS = 31
 # math.cos and exp of float64 err by less than 2^-50, relative or absolute; this is far above.
 LIBM = 1e-9
 UNKNOWN, MATCH, SINK = 0, 1, 2
@@ -57,7 +57,7 @@ def find(
 
     still = turns == 0
     where = {int(turn): j for j, turn in enumerate(turns)}
-    rotating = [where.get(1 << (BITS - b)) for b in range(BITS)]
+    rotating = [where.get(1 << (LAG_BITS - b)) for b in range(LAG_BITS)]
     strange = [j for j, turn in enumerate(turns) if turn and j not in rotating]
     slack = slack + 2 * (np.abs(C[:, strange]) + np.abs(S[:, strange])).sum(axis=1)
     z = _decode(C, S, rotating)
@@ -106,7 +106,7 @@ def _amplitudes(
     C: np.ndarray, S: np.ndarray, rotating: list[int | None], z: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A_b >= 0, and the sum of what is out of phase."""
-    A, aside = np.zeros((len(C), BITS)), np.zeros(len(C))
+    A, aside = np.zeros((len(C), LAG_BITS)), np.zeros(len(C))
     for b, j in enumerate(rotating):
         if j is None:
             continue
@@ -121,7 +121,7 @@ def _amplitudes(
 def _log_cross_terms(A: np.ndarray) -> np.ndarray:
     """log sum_b e^{-2 A_b} prod_{k > b} (1 + e^{-A_k}), which would underflow."""
     total, product = np.full(len(A), -np.inf), np.zeros(len(A))
-    for b in reversed(range(BITS)):
+    for b in reversed(range(LAG_BITS)):
         total = np.logaddexp(total, product - 2 * A[:, b])
         product = product + np.log1p(np.exp(-A[:, b]))
     return total + LIBM * (1 + np.abs(total))

@@ -45,7 +45,7 @@ MAX_BOXES = 50_000  # combinations of symbols looked at one by one
 
 
 @dataclass(frozen=True)
-class Readout:
+class ReadoutWeights:
     """The last layer's FFN (perhaps absent) and the linear readout, in float64, exactly."""
 
     B: np.ndarray  # (m, D)
@@ -55,7 +55,7 @@ class Readout:
     b_U: np.ndarray  # (outputs,)
 
     @classmethod
-    def of(cls, model: Transformer) -> "Readout":
+    def of(cls, model: Transformer) -> "ReadoutWeights":
         D, ffn = model.architecture.dim, model.layers[-1].ffn
         exact = lambda array: np.asarray(array, dtype=float)
         if ffn is None:
@@ -149,7 +149,7 @@ class Variables:
 def bound_output(
     o: int,
     formula: Formula,
-    readout: Readout,
+    readout: ReadoutWeights,
     stream: PositionForms,
     functionals: Sequence[PositionForms],
     variables: Variables,
@@ -188,7 +188,7 @@ class Slots:
 NEAR = 0.01  # tuned: a coefficient this near to 1 is meant to be 1, and the difference is error
 
 
-def slots_of(readout: Readout, o: int, stream: PositionForms, variables: Variables) -> Slots | None:
+def slots_of(readout: ReadoutWeights, o: int, stream: PositionForms, variables: Variables) -> Slots | None:
     live = readout.live(o)
     used = np.nonzero((readout.B[live] != 0).any(axis=0) | (readout.W_U[o] != 0))[0]
     coordinates, names, errors, scales = [], [], [], []
@@ -216,7 +216,7 @@ def slots_of(readout: Readout, o: int, stream: PositionForms, variables: Variabl
 def by_slots(
     o: int,
     formula: Formula,
-    readout: Readout,
+    readout: ReadoutWeights,
     slots: Slots,
     variables: Variables,
     distances: dict[tuple, float] | None = None,
@@ -331,7 +331,7 @@ def _wider(lo: np.ndarray, hi: np.ndarray, E: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _weight_slack(
-    readout: Readout, o: int, slots: Slots, W: np.ndarray, B: np.ndarray, reach: np.ndarray
+    readout: ReadoutWeights, o: int, slots: Slots, W: np.ndarray, B: np.ndarray, reach: np.ndarray
 ) -> float:
     """W_U A, and the weights times the scales of the slots, were multiplied in float64: what that can change."""
     gain = np.abs(readout.W_U[o]) @ np.abs(readout.A)
@@ -347,7 +347,7 @@ def _weight_slack(
 
 
 def _by_functionals(
-    o: int, formula: Formula, readout: Readout, functionals: PositionForms, variables: Variables
+    o: int, formula: Formula, readout: ReadoutWeights, functionals: PositionForms, variables: Variables
 ) -> list[Term]:
     f = require_expression(formula)
     m = len(readout.c)

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from memloci.certify.affine_forms import grid_of as grid
-from memloci.certify.readout import Readout, Slots, Variables
+from memloci.certify.readout import ReadoutWeights, Slots, Variables
 from memloci.certify.rounding import Format, gamma, inexact, times, underflow
 from memloci.certify.slacks import OWN, ROUNDED, own_product
 
@@ -30,7 +30,7 @@ def representable(W: np.ndarray, u: float) -> np.ndarray:
 
 
 def at_symbols(
-    o: int, readout: Readout, slots: Slots, variables: Variables, precision: Format, stored: bool
+    o: int, readout: ReadoutWeights, slots: Slots, variables: Variables, precision: Format, stored: bool
 ) -> float:
     """What FFN and readout round of output o where each slot holds a symbol up to its error, in the worst combination;
     infinite where a slot holds anything else."""
@@ -38,7 +38,7 @@ def at_symbols(
     if not finite or not np.isfinite(slots.errors).all():
         return math.inf
     live = readout.live(o)
-    own = Readout(
+    own = ReadoutWeights(
         readout.B[live], readout.c[live], readout.A[:, live], readout.W_U[[o]], readout.b_U[[o]]
     )  # all that reaches this output
     symbols, _ = variables.boxes(slots.names)
@@ -54,7 +54,9 @@ def at_symbols(
     return worst
 
 
-def _boxes(r: Readout, middle: np.ndarray, radius: np.ndarray, precision: Format, stored: bool) -> np.ndarray:
+def _boxes(
+    r: ReadoutWeights, middle: np.ndarray, radius: np.ndarray, precision: Format, stored: bool
+) -> np.ndarray:
     u, on = precision.u, grid(middle)
     wrong = np.zeros_like(middle)  # what was rounded so far; `radius` holds it too
     if len(r.c):

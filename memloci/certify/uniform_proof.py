@@ -13,7 +13,7 @@ from memloci.certify.analysis import CaseAnalysis
 from memloci.certify.certificate import Level, Term
 from memloci.certify.neglected import NEGLECTED, neglected_at_any_position
 from memloci.certify.position_forms import PositionForms
-from memloci.certify.readout import Readout, Variables, bound_output, by_slots, slots_of
+from memloci.certify.readout import ReadoutWeights, Variables, bound_output, by_slots, slots_of
 from memloci.certify.rounding import Format
 from memloci.certify.symbol_rounding import at_symbols
 from memloci.core.proved import Proved
@@ -26,7 +26,7 @@ class UniformProof:
 
     def __init__(self, analysis: CaseAnalysis):
         self.analysis = analysis
-        self.readout = Readout.of(analysis.model)
+        self.readout = ReadoutWeights.of(analysis.model)
         self.variables = Variables.of(analysis.task, analysis.inputs)
         self.slack = analysis.slack
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from memloci.approx.readouts.lookup import Neurons
+from memloci.approx.readouts.lookup import LookupNeurons
 from memloci.approx.readouts.ridge_sums import RidgeSum
-from memloci.model.architecture import Architecture, Block
+from memloci.model.architecture import Architecture, LayerSwitches
 
 FORMAT = 1
 ONE = "one"  # the slot that holds 1 at every position
@@ -28,14 +28,14 @@ Rows = Mapping[str, np.ndarray]  # slot -> what it adds to a query or a key
 
 
 @dataclass(frozen=True)
-class Decay:
+class DecayKernel:
     """A lin or log head: slope p."""
 
     p: float
 
 
 @dataclass(frozen=True)
-class Peak:
+class PeakKernel:
     """A rotary head that peaks at one lag: logit c sum_j cos(pi 2^-j (z - lag)), j < frequencies."""
 
     lag: int
@@ -44,7 +44,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableKernel:
     """A t5 head with a bucket for each of the lags 1, 2, ...: logits[z - 1] there, `beyond` at all later ones."""
 
     logits: tuple[float, ...]
@@ -58,7 +58,7 @@ class Turns:
     turns: tuple[int, ...]
 
 
-Position = Decay | Peak | Table | Turns
+Position = DecayKernel | PeakKernel | TableKernel | Turns
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Layer:
     encoding: str
     normalisation: str
     heads: tuple[Head, ...]
-    neurons: Neurons | None = None
+    neurons: LookupNeurons | None = None
     window: int | None = None
     key_dim: int = 1
 
@@ -97,7 +97,9 @@ class Layer:
     @property
     def buckets(self) -> int:
         """Half of the buckets of t5 are single lags."""
-        return max(32, *(2 * len(h.position.logits) for h in self.heads if isinstance(h.position, Table)), 0)
+        return max(
+            32, *(2 * len(h.position.logits) for h in self.heads if isinstance(h.position, TableKernel)), 0
+        )
 
 
 @dataclass(frozen=True)
@@ -195,12 +197,12 @@ class Circuit:
         }
 
 
-def _block(layers: Sequence[Layer], width: int, heads: int) -> Block:
+def _block(layers: Sequence[Layer], width: int, heads: int) -> LayerSwitches:
     """The sizes that hold all of these layers, which are of one kind."""
     first = layers[0]
     buckets = max(layer.buckets for layer in layers)
     value_dim = max((len(head.reads) for layer in layers for head in layer.heads), default=1)
-    return Block(
+    return LayerSwitches(
         heads=heads,
         width=width,
         attention=first.attention,
@@ -214,7 +216,7 @@ def _block(layers: Sequence[Layer], width: int, heads: int) -> Block:
     )
 
 
-def _purposes(neurons: Neurons | None, readout: int) -> list[dict[str, Any]]:
+def _purposes(neurons: LookupNeurons | None, readout: int) -> list[dict[str, Any]]:
     """Runs of neurons with one purpose: from, to (exclusive), what for."""
     own = list(neurons.purposes if neurons is not None else ()) + ["readout"] * readout
     found: list[dict[str, Any]] = []

@@ -16,7 +16,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from memloci.circuits.circuit import ONE, Circuit, Decay, Head, Layer, Peak, Table, Turns, output_slot
+from memloci.circuits.circuit import (
+    ONE,
+    Circuit,
+    DecayKernel,
+    Head,
+    Layer,
+    PeakKernel,
+    TableKernel,
+    Turns,
+    output_slot,
+)
 from memloci.model.architecture import Architecture
 from memloci.model.store import named_leaves
 from memloci.model.transformer import Transformer, require_precision
@@ -135,20 +145,24 @@ def _positions(heads: Sequence[Head], block: Architecture) -> dict[str, np.ndarr
     if not positions:  # nothing is read; lin and log heads still need a slope that converges
         return {"encoding.p": np.full(block.heads, SPARE)} if block.encoding in ("lin", "log") else {}
     match positions[0]:
-        case Decay():
-            return {"encoding.p": np.array([p.p for p in positions if isinstance(p, Decay)])}
-        case Peak():
-            parts = [_turned(p, block.key_dim // 2) for p in positions if isinstance(p, Peak)]
+        case DecayKernel():
+            return {"encoding.p": np.array([p.p for p in positions if isinstance(p, DecayKernel)])}
+        case PeakKernel():
+            parts = [_turned(p, block.key_dim // 2) for p in positions if isinstance(p, PeakKernel)]
             turns, q, k = (np.stack(each) for each in zip(*parts, strict=True))
             return {"encoding.turns": turns, "encoding.q": q, "encoding.k": k}
         case Turns():
             turns = [p.turns for p in positions if isinstance(p, Turns)]
             return {"encoding.turns": np.array(turns, dtype=np.uint32)}
-        case Table():
-            return {"encoding.table": np.stack([_table(p, block) for p in positions if isinstance(p, Table)])}
+        case TableKernel():
+            return {
+                "encoding.table": np.stack(
+                    [_table(p, block) for p in positions if isinstance(p, TableKernel)]
+                )
+            }
 
 
-def _turned(peak: Peak, frequencies: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _turned(peak: PeakKernel, frequencies: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """omega_j = pi 2^-j, exactly 2^(31-j) in units of 2^-32 turns; <R_t q, R_s k> = c sum_j cos(omega_j (z - lag))."""
     j = np.arange(frequencies)
     turns = (1 << (31 - j)).astype(np.uint32)
@@ -159,7 +173,7 @@ def _turned(peak: Peak, frequencies: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return turns, q, k
 
 
-def _table(table: Table, block: Architecture) -> np.ndarray:
+def _table(table: TableKernel, block: Architecture) -> np.ndarray:
     """The first half of the buckets are the lags 1, 2, ... themselves."""
     found = np.full(block.buckets, table.beyond)
     found[: len(table.logits)] = table.logits

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memloci.detect.correlate import transform
-from memloci.detect.dictionary import Column, Readout, lag_column
+from memloci.detect.dictionary import Column, FittedReadout, lag_column
 from memloci.detect.forward import select_lags
 from memloci.detect.series import Series
 
@@ -26,7 +26,7 @@ NESTED_SHARE = 0.05  # of the variance that a second level must add
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class DetectedTable:
     """g over the symbols of one channel; nested: also over those of the token that the first level recalls."""
 
     channel: int  # whose symbols choose
@@ -44,9 +44,9 @@ class Table:
 class Pointers:
     """Tables and fixed lags beside them, with the readout of what they recall."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[DetectedTable, ...]
     places: tuple[tuple[int, int], ...]
-    readout: Readout
+    readout: FittedReadout
 
     @property
     def r2(self) -> float:
@@ -61,7 +61,7 @@ def codes(series: Series, c: int) -> np.ndarray:
     return np.clip(np.searchsorted(values, raw), 0, len(values) - 1)
 
 
-def lag_of(series: Series, table: Table) -> np.ndarray:
+def lag_of(series: Series, table: DetectedTable) -> np.ndarray:
     """The lag at every row."""
     code = codes(series, table.channel)
     now = code[series.rows]
@@ -71,7 +71,7 @@ def lag_of(series: Series, table: Table) -> np.ndarray:
 
 
 def pointer_column(
-    series: Series, table: Table, number: int, c: int | None = None, first: bool = False
+    series: Series, table: DetectedTable, number: int, c: int | None = None, first: bool = False
 ) -> Column:
     c = table.payload if c is None else c
     z = (
@@ -175,14 +175,14 @@ def _tables(series: Series, c: int, fixed_by_symbol: list[dict]) -> Pointers | N
                 lags.append(-1)  # a symbol without a lag of its own
         known = [z for z in lags if z >= 0]
         fill = known[0] if known else 1
-        tables.append(Table(c, payload, np.array([z if z >= 0 else fill for z in lags]), None, p))
+        tables.append(DetectedTable(c, payload, np.array([z if z >= 0 else fill for z in lags]), None, p))
     if all(t.constant for t in tables):
         return None
     places = tuple(sorted(common, key=lambda q: q[1]))
     number = len({z for _, z in places if z > 0})
     columns = [lag_column(series, k, z, i + 1) for i, (k, z) in enumerate(places)]
     columns += [pointer_column(series, t, number + i + 1) for i, t in enumerate(tables)]
-    return Pointers(tuple(tables), places, Readout(series, [*_present(series, c), *columns]))
+    return Pointers(tuple(tables), places, FittedReadout(series, [*_present(series, c), *columns]))
 
 
 # -- two levels -------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def _two_levels(series: Series, c: int) -> Pointers | None:
     payloads = [k for k in range(series.d) if series.symbols[k] is None] or [c]
     if len(symbols) > 12 or series.n < 40 * len(symbols) ** 2:
         return None
-    best: tuple[float, Table] | None = None
+    best: tuple[float, DetectedTable] | None = None
     for k in payloads:
         for power in (1, 2):
             score, table = _nested_table(series, c, k, power, T)
@@ -207,10 +207,10 @@ def _two_levels(series: Series, c: int) -> Pointers | None:
     if not any(len(np.unique(row)) > 1 for row in table.lags):
         return None
     columns = [pointer_column(series, table, 1, first=True), pointer_column(series, table, 2)]
-    return Pointers((table,), (), Readout(series, [*_present(series, c), *columns]))
+    return Pointers((table,), (), FittedReadout(series, [*_present(series, c), *columns]))
 
 
-def _nested_table(series: Series, c: int, payload: int, power: int, T: int) -> tuple[float, Table]:
+def _nested_table(series: Series, c: int, payload: int, power: int, T: int) -> tuple[float, DetectedTable]:
     """The best two-level table for products with v, or with v^2 and y^2; its score is a share of the variance."""
     code = codes(series, c)
     count = len(series.symbols[c]) if series.symbols[c] is not None else 0  # pyright: ignore[reportArgumentType]
@@ -221,7 +221,7 @@ def _nested_table(series: Series, c: int, payload: int, power: int, T: int) -> t
     u = np.where(series.inside > 0, u - u[series.inside > 0].mean(), 0.0).astype(np.float32)
     target = series.y[some] if power == 1 else np.minimum(series.y[some] ** 2, 9.0)
     if power == 2 and abs(_correlation(series.y[some], target)) > 0.9:
-        return 0.0, Table(c, payload, np.ones((count, count), int), np.ones(count, int))
+        return 0.0, DetectedTable(c, payload, np.ones((count, count), int), np.ones(count, int))
     first, second = np.ones(count, int), np.ones((count, count), int)
     total = explained = 0.0
     lags = np.arange(1, T + 1)
@@ -242,7 +242,7 @@ def _nested_table(series: Series, c: int, payload: int, power: int, T: int) -> t
         second[s] = lags[np.argmax(np.abs(S[:, z1]), axis=1)]
         total += float(y @ y)
         explained += float(use[z1]) / max(variance, 1e-9)
-    return explained / max(total, 1e-9), Table(c, payload, second, first)
+    return explained / max(total, 1e-9), DetectedTable(c, payload, second, first)
 
 
 def _nested_scores(y: np.ndarray, V: np.ndarray, B: np.ndarray, count: int):

@@ -27,7 +27,7 @@ from memloci.detect.detection import (
     DetectedPeriod,
     Detection,
     Explained,
-    Influence,
+    LagCorrelation,
     Tail,
 )
 from memloci.detect.essential import best_kernel
@@ -267,7 +267,7 @@ def _outside(best: Explanation, explained: Explained, judged: Reference | None) 
     return None
 
 
-def influences(series: Series, target: np.ndarray) -> tuple[Influence, ...]:
+def influences(series: Series, target: np.ndarray) -> tuple[LagCorrelation, ...]:
     """The correlation with each channel at each lag."""
     e = target - target.mean()
     found = []
@@ -278,7 +278,7 @@ def influences(series: Series, target: np.ndarray) -> tuple[Influence, ...]:
             half = np.where(z != 0, np.abs(C / z), 0.0) * 1.96 / size
         lags = range(series.least, series.T + 1)
         found.append(
-            Influence(
+            LagCorrelation(
                 series.names[c],
                 tuple(lags),
                 tuple((C[series.least :] / size).tolist()),
@@ -311,7 +311,7 @@ def _of_words(series: Series, recording: Recording, fdr: float) -> Detection:
         notes.append(
             f"Outside: dense. Every further lag still saves bits; information at lags 1, 2, 3, 4: {few} bits."
         )
-    shown = Influence(
+    shown = LagCorrelation(
         name, tuple(range(1, len(lags.information) + 1)), lags.information, (0.0,) * len(lags.information)
     )
     return Detection(

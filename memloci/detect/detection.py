@@ -94,7 +94,7 @@ class DetectedPeriod:
 
 
 @dataclass(frozen=True)
-class Influence:
+class LagCorrelation:
     """The correlation of the target with a channel at each lag, and half the width of its 95 % interval."""
 
     channel: str
@@ -129,8 +129,8 @@ class Detection:
     max_lag: int
     task_data: dict[str, Any] | None  # what task.toml says
     candidates: tuple[Candidate, ...] = ()
-    influence: tuple[Influence, ...] = ()
-    residual: tuple[Influence, ...] = ()
+    influence: tuple[LagCorrelation, ...] = ()
+    residual: tuple[LagCorrelation, ...] = ()
     task_file: str | None = None
     render: "Callable[[Detection], str] | None" = field(default=None, repr=False, compare=False)
 

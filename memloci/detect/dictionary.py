@@ -66,7 +66,7 @@ def lag_column(series: Series, c: int, z: int, number: int) -> Column:
     )
 
 
-class Readout:
+class FittedReadout:
     """A ridge on the dictionary of some columns."""
 
     def __init__(self, series: Series, columns: Sequence[Column], target: np.ndarray | None = None):

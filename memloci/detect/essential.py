@@ -58,7 +58,7 @@ class KernelFit:
         return f"exp(-{rate} * z)" if self.tail == "exponential" else f"z ** -{rate}"
 
 
-class Profile:
+class LagProfile:
     """The sum of squares as a function of theta, for one tail and channel; lags beside it are columns."""
 
     def __init__(self, series: Series, tail: str, channel: int, spikes: Sequence[int], curved: bool):
@@ -154,7 +154,7 @@ def best_kernel(series: Series, alpha: float) -> KernelFit | None:
     if not channels or len(_runs(series.inside)) > 64 or series.n < 500:
         return None
     gain, tail, c, theta = max(_rough(series, c, tail) for c in channels for tail in TAILS)
-    u = Profile(series, tail, c, (), False).u(theta)
+    u = LagProfile(series, tail, c, (), False).u(theta)
     tried = len(channels) * len(TAILS) * GRID
     p = tried * p_value(series, series.y - series.y.mean(), u - u.mean())
     if gain <= 0 or p > alpha:
@@ -231,7 +231,7 @@ def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None
     curved = False
     while True:
         loss, theta, profile = _best_tail(series, c, spikes, curved)
-        bent = Profile(series, profile.tail, c, spikes, True)
+        bent = LagProfile(series, profile.tail, c, spikes, True)
         if not curved and loss - bent.fit(theta)[0] > LINK_GAIN:
             curved = True
             loss, theta, profile = _best_tail(series, c, spikes, curved)
@@ -260,17 +260,19 @@ def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None
     )
 
 
-def _best_tail(series: Series, c: int, spikes: Sequence[int], curved: bool) -> tuple[float, float, Profile]:
+def _best_tail(
+    series: Series, c: int, spikes: Sequence[int], curved: bool
+) -> tuple[float, float, LagProfile]:
     """(loss, theta, profile)."""
     fits = []
     for tail in TAILS:
-        profile = Profile(series, tail, c, spikes, curved)
+        profile = LagProfile(series, tail, c, spikes, curved)
         theta, loss = profile.minimum()
         fits.append((loss, theta, profile))
     return min(fits, key=lambda fit: fit[0])
 
 
-def _spikes(series: Series, profile: Profile, theta: float, alpha: float) -> list[int]:
+def _spikes(series: Series, profile: LagProfile, theta: float, alpha: float) -> list[int]:
     """The strongest lag in what the kernel leaves, given the directions in which the kernel itself could move."""
     _, f, F = profile.fit(theta)
     slopes = [profile.u(theta * (1 + s)) for s in (-0.05, 0.05)]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from memloci.core.numbers import literal, to_digits
-from memloci.detect.adaptive import Table, pointer_column
+from memloci.detect.adaptive import DetectedTable, pointer_column
 from memloci.detect.detection import DetectedMemory
-from memloci.detect.dictionary import Column, Readout, lag_column
+from memloci.detect.dictionary import Column, FittedReadout, lag_column
 from memloci.detect.essential import KernelFit
 from memloci.detect.expression import expression
-from memloci.detect.match import Match, match_column
+from memloci.detect.match import DetectedMatch, match_column
 from memloci.detect.series import Series
 
 Place = tuple[int, int]
@@ -27,9 +27,9 @@ class Explanation:
 
     series: Series
     places: tuple[Place, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[DetectedTable, ...] = ()
     kernel: KernelFit | None = None
-    match: Match | None = None
+    match: DetectedMatch | None = None
     p_values: dict[Place, float] = field(default_factory=dict)
 
     @property
@@ -101,8 +101,8 @@ class Explanation:
         return [(self.kernel.channel, z) for z in self.kernel.spikes] if self.kernel else []
 
     @cached_property
-    def readout(self) -> Readout:
-        return Readout(self.series, [column for _, column in self.columns])
+    def readout(self) -> FittedReadout:
+        return FittedReadout(self.series, [column for _, column in self.columns])
 
     @property
     def r2(self) -> float:

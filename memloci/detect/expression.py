@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memloci.core.numbers import literal, to_digits
-from memloci.detect.dictionary import LEVELS, Column, Feature, Readout
+from memloci.detect.dictionary import LEVELS, Column, Feature, FittedReadout
 from memloci.detect.series import Series
 from memloci.language.formula import make_formula
 
@@ -18,7 +18,7 @@ WORTH = 0.003  # of the residual's variance that a term must take away
 NEAR = 0.02  # above the least loss, at which a readout is good enough
 
 
-def expression(series: Series, readout: Readout) -> tuple[str, float]:
+def expression(series: Series, readout: FittedReadout) -> tuple[str, float]:
     """The text, and the share of the variance that it explains on the rows of the readout.
 
     The simplest level of the dictionary that comes near the best: an affine readout is not written with extremes.
@@ -70,7 +70,7 @@ def _loss(F: np.ndarray, y: np.ndarray) -> float:
     return float(r @ r)
 
 
-def _fitted(series: Series, readout: Readout, texts: Sequence[str]) -> tuple[str, float]:
+def _fitted(series: Series, readout: FittedReadout, texts: Sequence[str]) -> tuple[str, float]:
     values = {c.name: raw_values(c)[readout.rows] for c in readout.columns}
     target = readout.y * series.y_scale + series.y_centre
     columns = [

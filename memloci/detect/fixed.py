@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memloci.detect.correlate import transform
-from memloci.detect.dictionary import Column, Readout, lag_column
+from memloci.detect.dictionary import Column, FittedReadout, lag_column
 from memloci.detect.forward import (
     Basis,
     best_pairs,
@@ -42,7 +42,7 @@ class FixedLags:
     effects: tuple[float, ...]
     p_values: tuple[float, ...]
     minor: tuple[Place, ...]
-    readout: Readout | None
+    readout: FittedReadout | None
     capped: bool = False
 
     @property
@@ -57,7 +57,7 @@ def fixed_lags(
     taken = [c.values for c in fixed_columns]
     places, p_values = _first_order(series, series.y, alpha, taken, thorough)
     capped = len(places) >= MOST_LAGS
-    readout: Readout | None = None
+    readout: FittedReadout | None = None
     for k in range(ROUNDS):
         proposed = list(places)
         if thorough and (readout is None or readout.r2 < ENOUGH):
@@ -175,12 +175,12 @@ def _ranks(x: np.ndarray) -> np.ndarray:
 
 def prune(
     series: Series, places: Sequence[Place], alpha: float, fixed_columns: Sequence[Column] = ()
-) -> tuple[list[Place], Readout | None]:
+) -> tuple[list[Place], FittedReadout | None]:
     """The lags that hold given the others, and their readout."""
     places = sorted(places, key=lambda p: (p[1], p[0]))
     level = alpha / (2 * max(len(places), 4))
     while places:
-        readout = Readout(series, columns_of(series, places, fixed_columns))
+        readout = FittedReadout(series, columns_of(series, places, fixed_columns))
         t = [readout.t_without(k + len(fixed_columns))[0] for k in range(len(places))]
         weakest = int(np.argmin(t))
         if readout.p_value(t[weakest]) <= level:
@@ -190,8 +190,8 @@ def prune(
 
 
 def _shifted_to_neighbours(
-    series: Series, places: list[Place], readout: Readout, fixed_columns
-) -> tuple[list[Place], Readout]:
+    series: Series, places: list[Place], readout: FittedReadout, fixed_columns
+) -> tuple[list[Place], FittedReadout]:
     """Each lag at its neighbours, where inputs change slowly and the first choice may be one off."""
     for c, z in list(places):
         if abs(series.autocorrelation(c)) < 0.5:
@@ -200,7 +200,7 @@ def _shifted_to_neighbours(
         for other in (z - 2, z - 1, z + 1, z + 2):
             if not series.least <= other <= series.T or (c, other) in places:
                 continue
-            trial = Readout(
+            trial = FittedReadout(
                 series, columns_of(series, [(c, other) if p == (c, z) else p for p in places], fixed_columns)
             )
             if 1 - trial.r2 < 0.98 * (1 - best.r2):
@@ -209,7 +209,7 @@ def _shifted_to_neighbours(
             places = [(c, at) if p == (c, z) else p for p in places]
             readout = best
     ordered = sorted(places, key=lambda p: (p[1], p[0]))
-    return ordered, readout if ordered == places else Readout(
+    return ordered, readout if ordered == places else FittedReadout(
         series, columns_of(series, ordered, fixed_columns)
     )
 
@@ -224,6 +224,6 @@ def _described(places, readout, p_values, fixed_columns, capped, series) -> Fixe
         if len(places) < 2 or effects[weakest] >= MINOR * max(readout.r2, 0.0):
             break
         minor.append(places.pop(weakest))
-        readout = Readout(series, columns_of(series, places, fixed_columns))
+        readout = FittedReadout(series, columns_of(series, places, fixed_columns))
     p = [p_values.get(place, readout.p_value(t)) for place, (t, _) in zip(places, tested, strict=True)]
     return FixedLags(tuple(places), tuple(effects), tuple(p), tuple(minor), readout, capped)

@@ -33,7 +33,7 @@ COLLINEAR = 1e-3  # of a candidate's variance that must be left once the chosen 
 
 
 @dataclass(frozen=True)
-class Term:
+class LagTerm:
     """A product of one or two lagged channels, with its corrected p-value."""
 
     factors: tuple[tuple[int, int], ...]  # (channel, lag)
@@ -88,13 +88,13 @@ def select_lags(
     fixed_columns: Sequence[np.ndarray] = (),
     most: int = MOST_TERMS,
     least: int | None = None,
-) -> list[Term]:
+) -> list[LagTerm]:
     """The lags of `channels` that explain a target, given some columns; factors number the channels."""
     first = series.least if least is None else least
     basis = Basis(target)
     for u in fixed_columns:
         basis.add(u)
-    chosen: list[Term] = []
+    chosen: list[LagTerm] = []
     count = len(channels) * (series.T + 1 - first)
     own = [_squares(series, u) for u in channels]  # sum over rows of u_{t-z}^2
     taken = [np.zeros(series.T + 1) for _ in channels]
@@ -121,7 +121,7 @@ def select_lags(
         p = count * p_value(series, basis.r, u, channels[c])
         if p > alpha:
             break
-        chosen.append(Term(((c, z),), p))
+        chosen.append(LagTerm(((c, z),), p))
         basis.add(u)
         new = basis.Q[:, -1:]
     return drop_insignificant(
@@ -142,11 +142,11 @@ def _squares(series: Series, u: Transform) -> np.ndarray:
 def drop_insignificant(
     series: Series,
     target: np.ndarray,
-    terms: list[Term],
+    terms: list[LagTerm],
     columns: list[np.ndarray],
     level: float,
     fixed_columns: Sequence[np.ndarray] = (),
-) -> list[Term]:
+) -> list[LagTerm]:
     """Without the terms that add nothing to the others: t-values of a regression, robust over blocks."""
     terms, columns = list(terms), list(columns)
     while len(terms) > 1:
@@ -175,12 +175,12 @@ def regression_p_values(series: Series, y: np.ndarray, F: np.ndarray) -> np.ndar
 # -- pairs ------------------------------------------------------------------------------------------------
 
 
-def best_pairs(series: Series, basis: Basis, alpha: float, most: int = 2) -> list[Term]:
+def best_pairs(series: Series, basis: Basis, alpha: float, most: int = 2) -> list[LagTerm]:
     """The pairs of lags whose product explains most of the residual, if chance would not."""
     first, T = series.least, series.T
     count = (series.d * (T + 1 - first)) ** 2 / 2
     found = _scan_pairs(series, basis.r)
-    chosen: list[Term] = []
+    chosen: list[LagTerm] = []
     for _, a, b in found:
         if any({a, b} & set(term.factors) for term in chosen):
             continue
@@ -188,7 +188,7 @@ def best_pairs(series: Series, basis: Basis, alpha: float, most: int = 2) -> lis
         p = count * p_value(series, basis.r, u)
         if p > alpha:
             break
-        chosen.append(Term((a, b), p))
+        chosen.append(LagTerm((a, b), p))
         if len(chosen) == most:
             break
     return chosen

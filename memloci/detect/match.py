@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from memloci.detect.correlate import block_t, t_p_value
-from memloci.detect.dictionary import Column, Readout
+from memloci.detect.dictionary import Column, FittedReadout
 from memloci.detect.series import Series
 
 OFFSETS = range(4)
 
 
 @dataclass(frozen=True, eq=False)
-class Match:
+class DetectedMatch:
     key: int
     payload: int
     offset: int
     p_value: float
-    readout: Readout
+    readout: FittedReadout
 
     @property
     def r2(self) -> float:
@@ -49,14 +49,14 @@ def matched_at(series: Series, key: int, offset: int) -> np.ndarray:
     return np.where(same, found % N + offset, -1)
 
 
-def match_column(series: Series, match: Match, number: int) -> Column:
+def match_column(series: Series, match: DetectedMatch, number: int) -> Column:
     at = matched_at(series, match.key, match.offset)
     values = np.where(at >= 0, series.X[at, match.payload], 0.0)
     c = match.payload
     return Column(f"{series.names[c]}{number}", values, float(series.centre[c]), float(series.scale[c]))
 
 
-def best_match(series: Series, alpha: float) -> Match | None:
+def best_match(series: Series, alpha: float) -> DetectedMatch | None:
     """The match that explains most, if chance would not."""
     keys = [c for c, s in enumerate(series.symbols) if s is not None and len(s) >= 2]
     tried = len(keys) * series.d * len(OFFSETS)
@@ -81,4 +81,4 @@ def best_match(series: Series, alpha: float) -> Match | None:
     at = matched_at(series, key, offset)
     values = np.where(at >= 0, series.X[at, c], 0.0)
     column = Column(f"{series.names[c]}1", values, float(series.centre[c]), float(series.scale[c]))
-    return Match(key, c, offset, p, Readout(series, [column]))
+    return DetectedMatch(key, c, offset, p, FittedReadout(series, [column]))

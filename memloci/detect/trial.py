@@ -18,7 +18,7 @@ from memloci.detect.detection import Detection
 from memloci.model.architecture import Architecture
 from memloci.train.train import train
 
-LONGEST = 256  # steps of a window; longer ones take minutes
+LONGEST_WINDOW = 256  # steps of a window; longer ones take minutes
 MOST_WINDOWS = 2_048
 RIDGE = 1e-6
 # kind -> (layers, attention, encoding), the suggestion first; an exponential tail asks for lin, a power for log.
@@ -51,9 +51,11 @@ def trials(detection: Detection, data: Recording, *, steps: int = 300, seed: int
             f"--try needs a memory to suggest an architecture for; the data has kind {detection.kind!r}"
         )
     longest = _longest(detection)
-    if longest >= LONGEST:
-        raise BadInput(f"--try trains on windows of {LONGEST} steps, but the longest lag is {longest:,}")
-    X, Y = _windows(data, min(LONGEST, max(64, 2 * longest)))
+    if longest >= LONGEST_WINDOW:
+        raise BadInput(
+            f"--try trains on windows of {LONGEST_WINDOW} steps, but the longest lag is {longest:,}"
+        )
+    X, Y = _windows(data, min(LONGEST_WINDOW, max(64, 2 * longest)))
     cut = len(X) - max(1, len(X) // 5)
     counted = slice(longest + 1, None)
     rows = []

@@ -24,7 +24,7 @@ INSTALL = 'pip install "torch==2.13.0" "memloci[torch]"'
 
 
 @dataclass(frozen=True)
-class Format:
+class ExportFormat:
     name: str
     home: str  # the module that writes it
     runtime: str  # the program that computes it
@@ -38,15 +38,15 @@ _ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
 FORMATS = {
     each.name: each
     for each in (
-        Format("torch", "memloci.exchange.to_torch", "PyTorch", ("torch",)),
-        Format(
+        ExportFormat("torch", "memloci.exchange.to_torch", "PyTorch", ("torch",)),
+        ExportFormat(
             "transformer-lens",
             "memloci.exchange.to_transformer_lens",
             "TransformerLens on PyTorch",
             ("torch", "transformer_lens"),
         ),
-        Format("onnx", "memloci.exchange.to_onnx", "onnxruntime", _ONNX),
-        Format("vnnlib", "memloci.exchange.to_vnnlib", "onnxruntime", _ONNX, network=False),
+        ExportFormat("onnx", "memloci.exchange.to_onnx", "onnxruntime", _ONNX),
+        ExportFormat("vnnlib", "memloci.exchange.to_vnnlib", "onnxruntime", _ONNX, network=False),
     )
 }
 
@@ -71,7 +71,7 @@ class Export:
         }
 
 
-def format_of(name: object) -> Format:
+def format_of(name: object) -> ExportFormat:
     """The format of that name, where what it needs is installed."""
     if not isinstance(name, str) or name not in FORMATS:
         raise BadInput(f"format {shorten(name)} is unknown; use {', '.join(FORMATS)}")

@@ -43,7 +43,7 @@ PROPERTY = "property.vnnlib"
 SLACK = 64.0  # tuned: units of roundoff of the target as this network computes it
 MARGIN = 1 + 1e-6  # far more than the rounding of the few sums below, made in float64
 SHORTEST = 8  # positions
-LONGEST = 256  # tuned: verifiers take networks of this size
+LONGEST_NETWORK = 256  # tuned: verifiers take networks of this size
 
 
 def files(subject: Subject) -> dict[str, bytes]:
@@ -69,7 +69,7 @@ def files(subject: Subject) -> dict[str, bytes]:
 
 def length(task: Task) -> int:
     """Long enough for every memory; kernels that never end are seen up to here."""
-    return int(min(LONGEST, max(SHORTEST, 1 + min(task.farthest, LONGEST))))
+    return int(min(LONGEST_NETWORK, max(SHORTEST, 1 + min(task.farthest, LONGEST_NETWORK))))
 
 
 def _kernels(task: Task) -> list[np.ndarray]:

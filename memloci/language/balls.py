@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from memloci.language.expression import Expression
 
-PRECISIONS = (128, 512, 2_048, 8_192)  # bits tried in turn until a constant is pinned
+BITS_TRIED = (128, 512, 2_048, 8_192)  # bits tried in turn until a constant is pinned
 
 
 class Undecided(BadInput):
@@ -35,14 +35,14 @@ def value_at(f: "Expression", values: Mapping[str, Any]) -> "arb":
     """
     from flint import ctx
 
-    for bits in PRECISIONS:
+    for bits in BITS_TRIED:
         if bits > ctx.prec:
             try:
                 with ctx.workprec(max(bits // 4, ctx.prec)):
                     return _value_at(f, values)
             except Undecided:
                 pass
-    with ctx.workprec(max(PRECISIONS[-1], ctx.prec)):
+    with ctx.workprec(max(BITS_TRIED[-1], ctx.prec)):
         return _value_at(f, values)
 
 
@@ -96,7 +96,7 @@ def pin(f: "Expression") -> tuple[float, bool]:
     from flint import ctx
 
     undecided = None
-    for bits in PRECISIONS:
+    for bits in BITS_TRIED:
         with ctx.workprec(bits):
             try:
                 value = _value_at(f, {})

@@ -25,7 +25,7 @@ from memloci.language.expression import Apply, Constant, Expression, Variable
 if TYPE_CHECKING:
     from flint import arb
 
-BITS = 128  # of the balls
+TAIL_BITS = 128  # of the balls
 MAX_START = 1 << 16  # a bound that starts later than this is of no use
 LOG_POWER = Fraction(1, 100)  # log z <= z^0.01 / (0.01 e); small, so that log z / z^2 is still summable
 MAX_TERMS = 64  # a product with more is bounded by one term, or refused
@@ -43,7 +43,7 @@ def ball(x: "Number | arb") -> "arb":
 
 
 @dataclass(frozen=True)
-class Term:
+class TailTerm:
     """C z^a e^(-b z), C >= 0."""
 
     C: "arb"
@@ -51,16 +51,16 @@ class Term:
     b: "arb"
 
     @classmethod
-    def of(cls, C: "Number | arb", a: "Number | arb" = 0, b: "Number | arb" = 0) -> "Term":
+    def of(cls, C: "Number | arb", a: "Number | arb" = 0, b: "Number | arb" = 0) -> "TailTerm":
         return cls(ball(C), ball(a), ball(b))
 
-    def times(self, other: "Term") -> "Term":
-        return Term(self.C * other.C, self.a + other.a, self.b + other.b)
+    def times(self, other: "TailTerm") -> "TailTerm":
+        return TailTerm(self.C * other.C, self.a + other.a, self.b + other.b)
 
-    def to_power(self, p: Fraction) -> "Term":
+    def to_power(self, p: Fraction) -> "TailTerm":
         q = ball(p)
         C = self.C if self.C.is_zero() and p > 0 else self.C**q
-        return Term(C, self.a * q, self.b * q)
+        return TailTerm(C, self.a * q, self.b * q)
 
     @property
     def summable(self) -> bool:
@@ -81,7 +81,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Majorant:
-    terms: tuple[Term, ...]
+    terms: tuple[TailTerm, ...]
     start: int = 1
 
     @property
@@ -98,13 +98,13 @@ class Majorant:
         """At least sum_{z>n} |rho(z)| if n >= start; else at least the sum over z > start."""
         from flint import ctx
 
-        with ctx.workprec(BITS):
+        with ctx.workprec(TAIL_BITS):
             total = sum((term.sum_beyond(max(n, self.start)) for term in self.terms), ball(0))
             if total.is_zero():
                 return 0.0
             return math.nextafter(float(total.upper()), math.inf) if total.is_finite() else math.inf
 
-    def single(self) -> Term:
+    def single(self) -> TailTerm:
         """One term that bounds the sum of all, for z >= 1."""
         slowest = min((t.b for t in self.terms), key=float)
         power = max((t.a.upper() for t in self.terms if not t.b > slowest), key=float)
@@ -118,7 +118,7 @@ class Majorant:
                 z = (excess / rate).max(ball(1))
                 bump = (excess * z.log() - rate * z).exp()
             total += t.C * bump
-        return Term(total, power, slowest)
+        return TailTerm(total, power, slowest)
 
 
 class Unknown(Exception):
@@ -129,7 +129,7 @@ def majorant(kernel: Expression) -> Majorant:
     """A majorant of the kernel, or a refusal when none that is summable can be shown."""
     from flint import ctx
 
-    with ctx.workprec(BITS):
+    with ctx.workprec(TAIL_BITS):
         try:
             bound = above(kernel)
             if not bound.finite:
@@ -167,9 +167,9 @@ def above(f: Expression) -> Majorant:
 
     match f:
         case Constant(value):
-            return Majorant((Term.of(abs(value)),))
+            return Majorant((TailTerm.of(abs(value)),))
         case Variable():
-            return Majorant((Term.of(1, 1),))
+            return Majorant((TailTerm.of(1, 1),))
         case Apply(operation, operands):
             return OPERATIONS[operation].tail(*operands)
 
@@ -182,7 +182,7 @@ def unknown(*operands: Expression) -> Majorant:
 
 
 def at_most_one(*operands: Expression) -> Majorant:
-    return Majorant((Term.of(1),))
+    return Majorant((TailTerm.of(1),))
 
 
 def same(x: Expression) -> Majorant:
@@ -225,8 +225,8 @@ def logarithm(u: Expression) -> Majorant:
     top = max(form.powers)  # |log u| <= log(2 c) + top log z, and at least log(c / 2) - ...
     c = ball(form.powers[top])
     constant = abs((2 * c).log()) + abs((c / 2).log())
-    slow = Term.of(ball(abs(top) / LOG_POWER) / ball(1).exp(), LOG_POWER)
-    return Majorant((Term.of(constant), slow), start)
+    slow = TailTerm.of(ball(abs(top) / LOG_POWER) / ball(1).exp(), LOG_POWER)
+    return Majorant((TailTerm.of(constant), slow), start)
 
 
 def branch(condition: Expression, x: Expression, y: Expression) -> Majorant:
@@ -239,7 +239,7 @@ def branch(condition: Expression, x: Expression, y: Expression) -> Majorant:
 
 def stepped(x: Expression) -> Majorant:
     """floor and round move by less than 1."""
-    return _join(above(x), Majorant((Term.of(1),)))
+    return _join(above(x), Majorant((TailTerm.of(1),)))
 
 
 def remainder(x: Expression, y: Expression) -> Majorant:
@@ -271,18 +271,18 @@ def _power_above(x: Expression, p: Fraction) -> Majorant:
         return Majorant((inverse.single().to_power(-p),), inverse.start)
     bound = above(x)
     if p.denominator == 1 and p <= 8:
-        result = Majorant((Term.of(1),))
+        result = Majorant((TailTerm.of(1),))
         for _ in range(int(p)):
             result = _multiply(result, bound)
         return result
     return Majorant((bound.single().to_power(p),), bound.start)
 
 
-def _below(f: Expression) -> tuple[Term, int]:
+def _below(f: Expression) -> tuple[TailTerm, int]:
     """One term that |f(z)| is at least, for all z >= start."""
     match f:
         case Constant(value) if value != 0:
-            return Term.of(abs(value)), 1
+            return TailTerm.of(abs(value)), 1
         case Apply("neg" | "abs", (x,)):
             return _below(x)
         case Apply("*", (x, y)):
@@ -313,11 +313,11 @@ def _below(f: Expression) -> tuple[Term, int]:
     top = form.leading_power()
     c = form.powers[top]
     if all(other * c > 0 for other in form.powers.values()):
-        return Term.of(abs(c), top), form.start  # nothing cancels
-    return Term.of(abs(c) / 2, top), form.dominated_from(top)
+        return TailTerm.of(abs(c), top), form.start  # nothing cancels
+    return TailTerm.of(abs(c) / 2, top), form.dominated_from(top)
 
 
-def _nonzero(bound: Majorant) -> Term:
+def _nonzero(bound: Majorant) -> TailTerm:
     term = bound.single()
     if not term.C > 0:
         raise Unknown
@@ -466,7 +466,7 @@ def _exp_above(u: Expression, factor: "arb") -> Majorant:
         if not all(t.a <= 0 and t.b >= 0 for t in bounded.terms):
             raise
         largest = sum((t.C for t in bounded.terms), ball(0))
-        return Majorant((Term.of((abs(factor) * largest).exp()),), bounded.start)
+        return Majorant((TailTerm.of((abs(factor) * largest).exp()),), bounded.start)
     power = factor * ball(form.log)
     growing = {k: c for k, c in form.powers.items() if k > 0}
     # z^k <= 1 for k < 0
@@ -474,25 +474,25 @@ def _exp_above(u: Expression, factor: "arb") -> Majorant:
         (abs(factor * ball(c)) if k else factor * ball(c) for k, c in form.powers.items() if k <= 0), ball(0)
     )
     if not growing:
-        return Majorant((Term.of(steady.exp(), power),), form.start)
+        return Majorant((TailTerm.of(steady.exp(), power),), form.start)
     top = max(growing)
     c = factor * ball(growing[top])
     rest = {k: abs(v) for k, v in growing.items() if k != top}
     if top == 1 and not rest:
-        return Majorant((Term.of(steady.exp(), power, -c),), form.start)
+        return Majorant((TailTerm.of(steady.exp(), power, -c),), form.start)
     if not c < 0:
         if top > 1:
             raise Unknown
         others = abs(factor) * ball(sum(rest.values(), Fraction(0)))
-        return Majorant((Term.of(steady.exp(), power, -c - others),), form.start)
+        return Majorant((TailTerm.of(steady.exp(), power, -c - others),), form.start)
     # A negative leading term c z^top takes the rest with it: half of it pays for the rest.
     others = lambda z: abs(factor) * _relative(rest, top, z)
     if top >= 1:
         start = _first(lambda z: others(z) <= -c / 2)
-        return Majorant((Term.of(steady.exp(), power, -c / 2),), max(form.start, start))
+        return Majorant((TailTerm.of(steady.exp(), power, -c / 2),), max(form.start, start))
     falls = (1 / ball(top)).exp()  # from there on log z / z^top falls
     start = _first(lambda z: z > falls and others(z) + STRETCHED * z.log() / z ** ball(top) <= -c)
-    return Majorant((Term.of(steady.exp(), power - STRETCHED),), max(form.start, start))
+    return Majorant((TailTerm.of(steady.exp(), power - STRETCHED),), max(form.start, start))
 
 
 def _eventually(condition: Expression) -> tuple[bool, int] | None:

@@ -31,7 +31,7 @@ Buckets = Annotated[int, Field(ge=4, le=4096)]
 Distance = Annotated[int, Field(ge=4, le=MAX_LAG)]
 
 
-class Block(Spec):
+class LayerSwitches(Spec):
     """The switches that a layer may have of its own."""
 
     heads: Heads
@@ -69,14 +69,14 @@ class Architecture(Spec):
     max_length: Annotated[int, Field(ge=1, le=MAX_LAG)] = 1024  # learned: positions in the table
     path: str = "auto"  # how it is evaluated: a name of memloci/model/paths/choice.py
     # Each layer's own switches, in place of those above, which then say what the first layer has.
-    blocks: tuple[Block, ...] | None = None
+    blocks: tuple[LayerSwitches, ...] | None = None
 
     @field_validator("blocks", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         if not isinstance(value, list | tuple):
             return value
-        return tuple(Block(**each) if isinstance(each, dict) else each for each in value)
+        return tuple(LayerSwitches(**each) if isinstance(each, dict) else each for each in value)
 
     @model_validator(mode="after")
     def _possible(self) -> "Architecture":

@@ -41,7 +41,7 @@ class HeadLags:
 
 
 @dataclass(frozen=True)
-class Influence:
+class TokenInfluence:
     """How much the token z steps back moves the output, of the model and of the target."""
 
     z: np.ndarray
@@ -74,7 +74,7 @@ def head_lags(model: Transformer, task: Task, length: int, seed: int = 0) -> tup
     return tuple(found)
 
 
-def influence(model: Transformer, task: Task, length: int, seed: int = 1) -> Influence:
+def influence(model: Transformer, task: Task, length: int, seed: int = 1) -> TokenInfluence:
     """How much each lag matters at the last position."""
     n, Z = positions(task, length)
     count = int(np.clip(WORK / (2.0 * model.parameter_count * n * Z), 2, MOST_SEQUENCES))
@@ -90,7 +90,7 @@ def influence(model: Transformer, task: Task, length: int, seed: int = 1) -> Inf
         y = np.asarray(last(sequences), dtype=float).reshape(count, Z + 1, -1)
         return np.sqrt(np.square(y[:, 1:] - y[:, :1]).mean(axis=(0, 2)))
 
-    return Influence(z, changes(_last(task.target)), changes(_last(model)), count)
+    return TokenInfluence(z, changes(_last(task.target)), changes(_last(model)), count)
 
 
 def _last(function: Any) -> Any:

@@ -28,11 +28,11 @@ from memloci.tasks.names import variable
 from memloci.tasks.task import Task
 
 PEAKS = 3  # positions told of each head
-FOUND = 0.5  # of a token: a memory that holds less of every token holds none
+CLEAR_WEIGHT = 0.5  # of a token: a memory that holds less of every token holds none
 
 
 @dataclass(frozen=True)
-class Peak:
+class WeightPeak:
     """A token of the past and its weight."""
 
     lag: int
@@ -41,7 +41,7 @@ class Peak:
     @property
     def is_clear(self) -> bool:
         """It weighs enough for a memory to hold the token."""
-        return abs(self.weight) >= FOUND
+        return abs(self.weight) >= CLEAR_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class HeadPeaks:
     head: int
     purpose: str
     memories: tuple[int, ...]  # that it writes to; none where it only carries tokens for later layers
-    peaks: tuple[Peak, ...]
+    peaks: tuple[WeightPeak, ...]
 
 
 @dataclass(frozen=True)
-class Recall:
+class TracedRecall:
     """Memory i at position t: the lag that the task gives, the one that the network computed, and the token."""
 
     memory: int
@@ -67,8 +67,8 @@ class Recall:
         int | None
     )  # of the task; None where it depends on a blank memory, and where there is no single token
     blank: bool
-    attended: Peak | None  # by all heads that write to it, together; None where none does
-    read: Peak | None  # the token that it holds; None where it holds none
+    attended: WeightPeak | None  # by all heads that write to it, together; None where none does
+    read: WeightPeak | None  # the token that it holds; None where it holds none
     recalled: dict[str, float]  # channel -> what its slot holds
     target: dict[str, float]
     present: float | None  # the slot that says whether there is a token, for lags that ask
@@ -92,7 +92,7 @@ class Trace:
     channels: tuple[str, ...]
     layers: int
     heads: tuple[HeadPeaks, ...]
-    recalls: tuple[Recall, ...]
+    recalls: tuple[TracedRecall, ...]
     output: np.ndarray
     target: np.ndarray
 
@@ -126,13 +126,13 @@ def traces(
     lags, blank, tokens = _task_recalls(task, x)
     whose = [i for i, own in at.items() for _ in own]
 
-    def recall(k: int, t: int, i: int) -> Recall:
+    def recall(k: int, t: int, i: int) -> TracedRecall:
         l, own = layer_of[i], at[i]
         share = shares[k, whose.index(i), : t + 1]  # of its first channel; all travel together
         flag = presence_slot(i)
         single = isinstance(task.recalls[i - 1], LagTable)
         asked = single and not any(blank[j - 1, t] for j in task.parents[i - 1])
-        return Recall(
+        return TracedRecall(
             memory=i,
             level=task.levels[i - 1],
             layer=l,
@@ -231,7 +231,7 @@ def _head_peaks(
     return tuple(found)
 
 
-def _attended(model: Transformer, A: list[np.ndarray], slots: dict[int, int], t: int) -> Peak | None:
+def _attended(model: Transformer, A: list[np.ndarray], slots: dict[int, int], t: int) -> WeightPeak | None:
     """The peak of sum_h W_O^h a_h(t, s), over the heads that write to a memory."""
     j, total = next(iter(slots.values())), np.zeros(t)
     for layer, weights in zip(model.layers, A, strict=True):
@@ -240,9 +240,9 @@ def _attended(model: Transformer, A: list[np.ndarray], slots: dict[int, int], t:
     return next(iter(_largest(total, t, 1)), None)
 
 
-def _largest(weights: np.ndarray, t: int, most: int) -> tuple[Peak, ...]:
+def _largest(weights: np.ndarray, t: int, most: int) -> tuple[WeightPeak, ...]:
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
-    return tuple(Peak(t - int(s), float(weights[s])) for s in order if weights[s] != 0)
+    return tuple(WeightPeak(t - int(s), float(weights[s])) for s in order if weights[s] != 0)
 
 
 def _run(

@@ -19,10 +19,10 @@ import numpy as np
 from flint import ctx
 
 from memloci.approx.kernels.targets import AbstractTarget, SingleLag
-from memloci.circuits.circuit import Circuit, Head, Layer, Table
+from memloci.circuits.circuit import Circuit, Head, Layer, TableKernel
 from memloci.core.numbers import number, upper_number
 from memloci.routes.request import ROUNDING, Obstacle, Request
-from memloci.routes.t5 import LONGEST
+from memloci.routes.t5 import MOST_T5_LAGS
 
 
 def bias_table(request: Request) -> Circuit:
@@ -43,7 +43,9 @@ def bias_table(request: Request) -> Circuit:
                 logits = _logarithms(part, 2 * request.format.sharp)
                 writes = {w.name: {w.channel: gain} for w in own}
                 heads.append(
-                    Head(f"the {word} part of {target.label}", reads, writes, Table(logits, min(logits)))
+                    Head(
+                        f"the {word} part of {target.label}", reads, writes, TableKernel(logits, min(logits))
+                    )
                 )
     if not heads:
         raise Obstacle("its kernels are 0 at every lag")
@@ -55,21 +57,21 @@ def bias_table(request: Request) -> Circuit:
 def _values(target: AbstractTarget) -> np.ndarray:
     """rho(1), rho(2), ... in float64; in balls of 128 bits first, for kernels that are differences."""
     with ctx.workprec(128):
-        return np.array([float(target.value(z).mid()) for z in range(1, LONGEST + 1)])
+        return np.array([float(target.value(z).mid()) for z in range(1, MOST_T5_LAGS + 1)])
 
 
 def _window(target: AbstractTarget, rho: np.ndarray, request: Request) -> int:
     """The fewest lags whose tail, with what rounding will cost, is small enough; else the best number."""
     size = np.abs(rho)
-    beyond = float(target.tail_bound(LONGEST).upper())
+    beyond = float(target.tail_bound(MOST_T5_LAGS).upper())
     if not beyond <= request.E_attn:
         raise Obstacle(
-            f"beyond lag {LONGEST:,} the norm of {target.label} is up to {upper_number(beyond)}, more than the "
-            f"{number(request.E_attn)} that it may be wrong by; at most {LONGEST:,} lags have a bucket of their own"
+            f"beyond lag {MOST_T5_LAGS:,} the norm of {target.label} is up to {upper_number(beyond)}, more than the "
+            f"{number(request.E_attn)} that it may be wrong by; at most {MOST_T5_LAGS:,} lags have a bucket of their own"
         )
     if isinstance(target, SingleLag):
         return max(2, target.lag)
-    n = np.arange(2, LONGEST + 1)
+    n = np.arange(2, MOST_T5_LAGS + 1)
     tail = beyond + np.append(np.cumsum(size[::-1])[::-1], 0.0)[n]
     paid = tail + (2.0 * n + ROUNDING) * request.u * (size.sum() + beyond)
     enough = np.nonzero(paid <= request.E_attn)[0]

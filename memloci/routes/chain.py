@@ -7,7 +7,7 @@ lin heads. What limits it is the number of layers.
 import numpy as np
 
 from memloci.approx.readouts.ridge_exact import affine
-from memloci.circuits.circuit import Circuit, Decay, Head, Layer, shifted, writes_each
+from memloci.circuits.circuit import Circuit, DecayKernel, Head, Layer, shifted, writes_each
 from memloci.routes.depth import MOST_LAYERS, with_kernels
 from memloci.routes.request import Obstacle, Request
 from memloci.routes.symbols import Symbols, destinations, layer_count, memory_slots
@@ -38,7 +38,7 @@ def chain(request: Request) -> Circuit:
     for k in range(L):
         reads = tuple(shifted(slot, k) for slot in carried)
         writes = writes_each(reads, [shifted(slot, k + 1) for slot in carried])
-        heads = (Head("shifts by 1", reads, writes, Decay(p)),) if k < T else ()
+        heads = (Head("shifts by 1", reads, writes, DecayKernel(p)),) if k < T else ()
         layers.append(Layer("dpf", "lin", "infinite", heads, symbols.neurons(k)))
     why = f"{T} exact shifts by 1, then a choice: {layer_count(request, L)}"
     slots = memory_slots(request, tables)

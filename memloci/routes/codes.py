@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memloci.approx.readouts.lookup import Layer
+from memloci.approx.readouts.lookup import LookupLayer
 from memloci.language.domain import Domain
 
 FEW = 24  # tuned: letters up to which one layer has fewer parameters than two
@@ -45,7 +45,9 @@ def in_digits(letters: Domain) -> bool:
     return len(letters) > FEW and spacing(letters) is not None
 
 
-def broken_line(layer: Layer, slot: str, letters: Domain, values: np.ndarray, outputs: Sequence[str]) -> None:
+def broken_line(
+    layer: LookupLayer, slot: str, letters: Domain, values: np.ndarray, outputs: Sequence[str]
+) -> None:
     """Neurons for `values` (letters, outputs) at the letters, linear between them and constant beyond both ends."""
     at = [piece.lo for piece in letters]
     if values[0].any():
@@ -61,7 +63,7 @@ def broken_line(layer: Layer, slot: str, letters: Domain, values: np.ndarray, ou
             layer.add({slot: 1.0}, -a, dict(zip(outputs, turn, strict=True)))
 
 
-def high_digit(layer: Layer, slot: str, letters: Domain, base: int, output: str) -> None:
+def high_digit(layer: LookupLayer, slot: str, letters: Domain, base: int, output: str) -> None:
     """The number of the letter, divided by `base` and rounded down: a staircase."""
     step = spacing(letters)
     assert step is not None
@@ -72,7 +74,7 @@ def high_digit(layer: Layer, slot: str, letters: Domain, base: int, output: str)
 
 
 def bits_of_digits(
-    layer: Layer, slot: str, high: str, letters: Domain, base: int, outputs: Sequence[str]
+    layer: LookupLayer, slot: str, high: str, letters: Domain, base: int, outputs: Sequence[str]
 ) -> None:
     """The bits, from the symbol and its high digit."""
     step = spacing(letters)

@@ -10,7 +10,7 @@ import math
 
 from memloci.approx.kernels.kernel_sums import fit
 from memloci.approx.kernels.targets import SingleLag
-from memloci.circuits.circuit import Circuit, Decay, Head, Layer, purpose, shifted
+from memloci.circuits.circuit import Circuit, DecayKernel, Head, Layer, purpose, shifted
 from memloci.core.numbers import number
 from memloci.core.proved import Proved
 from memloci.routes.kernel_heads import fewest_heads, sum_heads
@@ -87,7 +87,7 @@ def _layer(
             purpose("shift", f"by up to {step}" if step > 1 else "by 1", len(exponents)),
             reads,
             {to: {source: gains[h]} for source, to, gains in moves},
-            Decay(p),
+            DecayKernel(p),
         )
         for h, p in enumerate(exponents)
     )

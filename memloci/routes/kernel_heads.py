@@ -8,13 +8,13 @@ from functools import cache
 
 from memloci.approx.kernels.kernel_sums import KernelSum, fit
 from memloci.approx.kernels.targets import AbstractTarget
-from memloci.circuits.circuit import Decay, Head, purpose
+from memloci.circuits.circuit import DecayKernel, Head, purpose
 from memloci.core.numbers import number
 from memloci.core.proved import Proved
 from memloci.routes.request import ROUNDING, KernelVariable, Request
 from memloci.routes.walls import refuse_kernel
 
-HEADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+HEAD_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def fewest_heads(rpe: str, targets: Sequence[AbstractTarget], request: Request, enough: float) -> KernelSum:
@@ -28,18 +28,21 @@ def fewest_heads(rpe: str, targets: Sequence[AbstractTarget], request: Request, 
         return fit(rpe, targets, heads, precision=request.precision, rounding=ROUNDING)  # type: ignore[arg-type]
 
     paid = lambda heads: cost(fitted(heads), request.u)
-    few = [heads for heads in HEADS if heads <= 4]
+    few = [heads for heads in HEAD_COUNTS if heads <= 4]
     for heads in few:  # exact matches need few, and cost little to try
         if paid(heads) <= enough:
             return fitted(heads)
     low, high = len(few), len(few)
-    while paid(HEADS[high]) > enough:  # more heads, while they help
-        if high + 1 == len(HEADS) or (high > low and paid(HEADS[high]) > 0.8 * paid(HEADS[high - 1])):
+    while paid(HEAD_COUNTS[high]) > enough:  # more heads, while they help
+        if high + 1 == len(HEAD_COUNTS) or (
+            high > low and paid(HEAD_COUNTS[high]) > 0.8 * paid(HEAD_COUNTS[high - 1])
+        ):
             return min(
-                (fitted(heads) for heads in (*few, *HEADS[low : high + 1])), key=lambda k: cost(k, request.u)
+                (fitted(heads) for heads in (*few, *HEAD_COUNTS[low : high + 1])),
+                key=lambda k: cost(k, request.u),
             )
         high += 1
-    return fitted(HEADS[high])
+    return fitted(HEAD_COUNTS[high])
 
 
 def cost(kernel_sum: KernelSum, u: float) -> float:
@@ -57,7 +60,7 @@ def sum_heads(best: KernelSum, variables: Sequence[KernelVariable]) -> tuple[Hea
             purpose("bring", labels, best.heads),
             reads,
             {name: {channel: float(rows[name][h])} for name, channel, _ in variables},
-            Decay(p),
+            DecayKernel(p),
         )
         for h, p in enumerate(best.exponents)
     )

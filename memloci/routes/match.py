@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memloci.approx.readouts.lookup import Layer as NeuronLayer
+from memloci.approx.readouts.lookup import LookupLayer as NeuronLayer
 from memloci.approx.readouts.ridge_exact import affine
-from memloci.circuits.circuit import ONE, Circuit, Decay, Head, Layer, Peak, shifted, writes_each
+from memloci.circuits.circuit import ONE, Circuit, DecayKernel, Head, Layer, PeakKernel, shifted, writes_each
 from memloci.core.numbers import literal
 from memloci.language.domain import Domain
 from memloci.model.architecture import MAX_LAG
@@ -39,7 +39,7 @@ from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.names import channel_of, memory_of, variable
 
 MOST_CLASSES = 256  # tuned: classes of a table that is no equality; one dimension each
-LONGEST = 31  # log2 of the longest length: positions are 32-bit integers
+LENGTH_BITS = 31  # log2 of the longest length: positions are 32-bit integers
 DECIDED = 2.0**-6  # what a comparison may be off: below it, what was missed is exactly 0
 FIRMLY = 64.0  # a hop that was missed outweighs whatever the next one compares
 SHORTEST = 3  # log2: below 8 tokens a model is of no use
@@ -56,7 +56,7 @@ class Condition:
 
 
 @dataclass
-class Plan:
+class MatchDesign:
     """The circuit of the matches of a task, under construction."""
 
     request: Request
@@ -159,7 +159,7 @@ def match(request: Request) -> Circuit:
     return request.circuit("match", why, layers, slots | front.slots)
 
 
-def _plan(request: Request) -> Plan:
+def _plan(request: Request) -> MatchDesign:
     matches, lags = {}, {}
     for i in request.read:
         recall = request.task.recalls[i - 1]
@@ -174,7 +174,7 @@ def _plan(request: Request) -> Plan:
             )
     if not matches:
         raise Obstacle("no memory is found by content; routes for lags and kernels serve, with fewer parts")
-    plan = Plan(request, matches, lags)
+    plan = MatchDesign(request, matches, lags)
     for i, lag in lags.items():
         for name in request.channels_of(i):
             plan.token(name, lag)
@@ -184,7 +184,7 @@ def _plan(request: Request) -> Plan:
     return plan
 
 
-def _conditions(plan: Plan, i: int) -> list[Condition]:
+def _conditions(plan: MatchDesign, i: int) -> list[Condition]:
     P, o = plan.matches[i].predicate, plan.matches[i].offset
     found = []
     for e in P.equalities:
@@ -207,7 +207,7 @@ def _conditions(plan: Plan, i: int) -> list[Condition]:
     return found + _table_condition(plan, i, P, o)
 
 
-def _table_condition(plan: Plan, i: int, P, o: int) -> list[Condition]:
+def _table_condition(plan: MatchDesign, i: int, P, o: int) -> list[Condition]:
     """All other conditions: the class of the candidate, against the classes that the query allows."""
     if P.table.all():
         return []
@@ -249,7 +249,7 @@ def _query_slots(one: Condition, recalled_slots: dict[int, dict[str, str]]) -> t
 
 
 def _sharpness(
-    request: Request, plan: Plan, conditions: dict[int, list[Condition]]
+    request: Request, plan: MatchDesign, conditions: dict[int, list[Condition]]
 ) -> tuple[float, int, int]:
     """(p, m, R): the slope, log2 of the length, and the conditions that a logit adds up."""
     bits = request.format.bits
@@ -257,7 +257,7 @@ def _sharpness(
         math.log2(3 * bits * math.log(2))
     )  # e^-p is below u^2: what a hop brings is exact for the next
     R = max(sum(len(one.key) if one.bits else 1 for one in own) + 1 for own in conditions.values())
-    m = min(_exact_bits(bits, R), LONGEST)
+    m = min(_exact_bits(bits, R), LENGTH_BITS)
     if _means(plan):  # rounding: one part in 8 of what the readout can bear
         m = min(m, math.floor(math.log2(max(request.E_attn / (8 * request.u), 1.0))))
     if m < SHORTEST:
@@ -272,12 +272,12 @@ def _exact_bits(bits: int, R: int) -> int:
     return bits - math.ceil(math.log2(1.02 * (R + 1)))
 
 
-def _means(plan: Plan) -> bool:
+def _means(plan: MatchDesign) -> bool:
     return any(not one.token for one in plan.matches.values())
 
 
 def _heads(
-    plan: Plan,
+    plan: MatchDesign,
     i: int,
     conditions: list[Condition],
     recalled_slots: dict[int, dict[str, str]],
@@ -314,7 +314,7 @@ def _heads(
             f"{told} match of memory {i}",
             tuple(reads),
             writes_each(reads, [slots[s] for s in reads]),
-            Decay(slope),
+            DecayKernel(slope),
             query,
             key,
         )
@@ -322,7 +322,7 @@ def _heads(
     if payload:
         writes = writes_each(payload, [slots[s] for s in payload])
         heads.append(
-            Head(f"averages all matches of memory {i}", tuple(payload), writes, Decay(0.0), query, key)
+            Head(f"averages all matches of memory {i}", tuple(payload), writes, DecayKernel(0.0), query, key)
         )
     return heads
 
@@ -340,7 +340,7 @@ def _passed(channel: str, i: int) -> str:
 
 
 def _compare(
-    plan: Plan,
+    plan: MatchDesign,
     i: int,
     conditions: list[Condition],
     recalled_slots: dict[int, dict[str, str]],
@@ -370,7 +370,7 @@ def _compare(
             layer.add({shifted(ONE, plan.lags[j]): -2.0}, 2.0 - DECIDED, out)
 
 
-def _pass(plan: Plan, i: int, recalled_slots: dict[int, dict[str, str]], layer: NeuronLayer) -> None:
+def _pass(plan: MatchDesign, i: int, recalled_slots: dict[int, dict[str, str]], layer: NeuronLayer) -> None:
     """What was found, where nothing was missed: relu(x + S - 2 S missed) - relu(S - 2 S missed), with no neuron near 0."""
     layer.purpose = f"memory {i}, where it was found"
     for name in plan.request.channels_of(i):
@@ -385,7 +385,7 @@ def _pass(plan: Plan, i: int, recalled_slots: dict[int, dict[str, str]], layer: 
         layer.add(gate, S, {out: -1.0})
 
 
-def _first_layers(plan: Plan) -> list[Layer]:
+def _first_layers(plan: MatchDesign) -> list[Layer]:
     """What is moved by fixed lags, and the codes of letters."""
     first = plan.first.neurons() if plan.first.found else None
     second = plan.second.neurons() if plan.second.found else None
@@ -395,7 +395,9 @@ def _first_layers(plan: Plan) -> list[Layer]:
     for lag in lags:
         reads = [slot for slot in (*plan.request.channels, ONE) if slot in plan.shifted_slots[lag]]
         writes = writes_each(reads, [shifted(slot, lag) for slot in reads])
-        heads.append(Head(f"recalls lag {literal(lag)}", tuple(reads), writes, Peak(lag, c, frequencies)))
+        heads.append(
+            Head(f"recalls lag {literal(lag)}", tuple(reads), writes, PeakKernel(lag, c, frequencies))
+        )
     layers = []
     if heads or first is not None:
         layer = Layer("dpf", "rope", "infinite", tuple(heads), first, 1 << frequencies, 2 * frequencies)

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from memloci.approx.readouts.lookup import TooLong
-from memloci.circuits.circuit import ONE, Circuit, Head, Layer, Peak, Turns, shifted, writes_each
+from memloci.circuits.circuit import ONE, Circuit, Head, Layer, PeakKernel, Turns, shifted, writes_each
 from memloci.model.architecture import MAX_LAG
 from memloci.routes.front import kernel_front
 from memloci.routes.request import Obstacle, Request
@@ -48,7 +48,7 @@ def fixed(request: Request) -> Circuit:
     window, c = 1 << frequencies, request.format.sharp  # e^-2c is below the roundoff
     heads = f"{len(lags)} rotary head{'s' if len(lags) > 1 else ''}"
     why = f"{heads} with {frequencies} frequencies, window {window:,}"
-    peak = lambda lag: Peak(lag, c, frequencies)
+    peak = lambda lag: PeakKernel(lag, c, frequencies)
     return one_head_per_lag(request, "rotary", why, peak, "rope", window, key_dim=2 * frequencies)
 
 

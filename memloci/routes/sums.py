@@ -20,7 +20,7 @@ from flint import arb, ctx
 from memloci.approx.kernels.adaptive_sums import AdaptiveSum, adaptive_sum, coefficients, floor
 from memloci.approx.kernels.lower_bounds import LEAST_CHARGE, chebyshev_mass
 from memloci.approx.kernels.rpe import as_rpe
-from memloci.circuits.circuit import ONE, Circuit, Decay, Head, Layer, purpose
+from memloci.circuits.circuit import ONE, Circuit, DecayKernel, Head, Layer, purpose
 from memloci.core.errors import BadInput
 from memloci.core.numbers import lower_number, number, power_of_two, upper_number
 from memloci.routes.capacity import capacity
@@ -31,10 +31,10 @@ from memloci.tasks.names import variable
 WINDOW = 256  # what lies beyond is 0 up to the error; leaving it out keeps sums, and their roundings, short
 PAID = 512.0  # tuned: roundings of the mass when heads are chosen; slow heads sum over the whole window
 LIFT = 40.0  # log: a blank memory asks for e^-LIFT, which is nowhere
-HEADS = (1, 2, 4, 6, 8, 12, 16, 24, 32)
-FAR = 16
+SUM_HEAD_COUNTS = (1, 2, 4, 6, 8, 12, 16, 24, 32)
+FARTHEST_SUM_LAG = 16
 EXTENDED = {"lin": 12, "log": 4}
-FEW = {"lin": 16, "log": 6}
+NEAR_LAGS = {"lin": 16, "log": 6}
 
 
 def sums(request: Request, rpe: str, attention: str, heads_each: int | None = None) -> Circuit:
@@ -45,7 +45,7 @@ def sums(request: Request, rpe: str, attention: str, heads_each: int | None = No
             f"it sees a window of the past, and {request.kernels[0].target.label} spreads over all of it"
         )
     count = max(levels[i - 1] for i in tables) + 1
-    asked, most = capacity(task), (count + 1) * max(HEADS) * task.M * (task.d + 1)
+    asked, most = capacity(task), (count + 1) * max(SUM_HEAD_COUNTS) * task.M * (task.d + 1)
     if asked > most:
         raise Obstacle(
             f"weights that factorise carry L H d_v numbers per position, here at most {most:,}; the task asks for "
@@ -101,7 +101,7 @@ def _heads(
     for beta, gain in zip(best.exponents, _gains(best), strict=True):
         asks = {slot: beta, ONE: -beta * anchor}
         writes = {there: {slot: gain} for slot, there in zip(read, to, strict=True)}
-        head = Head(purpose("recall", f"memory {i}", best.heads), tuple(read), writes, Decay(beta))
+        head = Head(purpose("recall", f"memory {i}", best.heads), tuple(read), writes, DecayKernel(beta))
         if attention == "tmx":
             found.append(replace(head, gate=asks))
         else:
@@ -127,7 +127,7 @@ def _fewest_heads(request: Request, rpe: str, lags: tuple[int, ...], enough: flo
     if lags != (1,):
         _refuse_beyond_the_wall(request, rpe, lags, enough)
     best = None
-    for heads in HEADS if lags != (1,) else (1,):
+    for heads in SUM_HEAD_COUNTS if lags != (1,) else (1,):
         request.report(f"{rpe}, {heads} heads")
         try:
             found = _sum(rpe, lags, heads, request.precision)
@@ -145,7 +145,9 @@ def _fewest_heads(request: Request, rpe: str, lags: tuple[int, ...], enough: flo
 def _refuse_beyond_the_wall(request: Request, rpe: str, lags: tuple[int, ...], enough: float) -> None:
     """Error plus the least that a certificate charges for the mass has a floor that no heads get under."""
     what = f"lags up to {lags[-1]} with {rpe} heads without normalisation"
-    if rpe == "lin" and lags[-1] > FAR:  # adaptive recall costs what recalling the farthest lag costs
+    if (
+        rpe == "lin" and lags[-1] > FARTHEST_SUM_LAG
+    ):  # adaptive recall costs what recalling the farthest lag costs
         mass = chebyshev_mass(lags[-1], min(enough, 0.5)).log2
         if mass + math.log2(LEAST_CHARGE * request.u) > math.log2(enough):
             raise Obstacle(
@@ -153,7 +155,9 @@ def _refuse_beyond_the_wall(request: Request, rpe: str, lags: tuple[int, ...], e
                 f"{request.precision} has {request.format.bits} bits"
             )
     request.report(f"{rpe}, lags up to {lags[-1]}: the least that any heads leave")
-    few = tuple(g for g in lags if g <= FEW[rpe])  # what is impossible for some of the lags is for all
+    few = tuple(
+        g for g in lags if g <= NEAR_LAGS[rpe]
+    )  # what is impossible for some of the lags is for all
     least = _floor(rpe, few if len(few) > 1 else lags, LEAST_CHARGE * request.u)
     if least > enough:
         raise Obstacle(

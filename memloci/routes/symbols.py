@@ -14,8 +14,8 @@ import numpy as np
 
 from memloci.approx.readouts.lookup import (
     Fresh,
-    Layer,
-    Neurons,
+    LookupLayer,
+    LookupNeurons,
     Old,
     best_line,
     gate,
@@ -62,16 +62,16 @@ class Symbols:
     request: Request
     ready: Callable[[int], int]  # memory -> stage
     lead: int = 0  # stages that only compare the present token with its letters
-    stages: dict[int, Layer] = field(default_factory=dict)
+    stages: dict[int, LookupLayer] = field(default_factory=dict)
 
-    def layer(self, stage: int) -> Layer:
-        return self.stages.setdefault(stage, Layer())
+    def layer(self, stage: int) -> LookupLayer:
+        return self.stages.setdefault(stage, LookupLayer())
 
-    def layer_for(self, i: int) -> Layer:
+    def layer_for(self, i: int) -> LookupLayer:
         """The neurons that compute the lag of memory i."""
         return self.layer(self.stage_of(i))
 
-    def neurons(self, stage: int) -> Neurons | None:
+    def neurons(self, stage: int) -> LookupNeurons | None:
         return self.stages[stage].neurons() if stage in self.stages else None
 
     def table_of(self, i: int) -> LagTable:

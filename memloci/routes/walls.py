@@ -12,7 +12,7 @@ from memloci.approx.kernels.targets import AbstractTarget, SingleLag
 from memloci.core.numbers import lower_number, number, power_of_two
 from memloci.routes.request import Obstacle, Request
 
-FARTHEST = 1_024  # tuned: lags that lin and log heads are fitted to; the bound takes seconds there, and memory as its square
+FARTHEST_WALL_LAG = 1_024  # tuned: lags that lin and log heads are fitted to; the bound takes seconds there, and memory as its square
 QUICK = {"bits": 128, "alone": 24, "last": 100, "ratio": 1.3, "rounds": 3}  # tuned: weaker, not less true
 
 
@@ -22,8 +22,8 @@ def refuse_far_lag(
     """Lag 1 needs no cancelling. Beyond it, error plus rounding has a floor that no heads get under."""
     if lag == 1 or enough >= 1:
         return
-    if lag > FARTHEST:
-        raise Obstacle(f"{what}: not tried, for heads are fitted to lags up to {FARTHEST:,}")
+    if lag > FARTHEST_WALL_LAG:
+        raise Obstacle(f"{what}: not tried, for heads are fitted to lags up to {FARTHEST_WALL_LAG:,}")
     request.report(f"{rpe}, lag {lag}: the least that any heads leave")
     floor = lower_bound(rpe, SingleLag(lag), price=LEAST_CHARGE * request.u)  # type: ignore[arg-type]
     if floor.error <= enough:
@@ -44,10 +44,10 @@ def refuse_kernel(rpe: str, target: AbstractTarget, request: Request) -> None:
         return
     if enough >= float(target.tail_bound(1).lower()):
         return  # one head that looks at lag 1 alone may do, and its certificate may charge it nothing
-    if target.start > FARTHEST:
+    if target.start > FARTHEST_WALL_LAG:
         raise Obstacle(
             f"{target.label} is not in its tail before lag {target.start:,}: not tried, for heads are fitted to kernels "
-            f"that are by lag {FARTHEST:,}"
+            f"that are by lag {FARTHEST_WALL_LAG:,}"
         )
     spectrum = target.spectrum(as_rpe(rpe))  # type: ignore[arg-type]
     if spectrum is not None and not spectrum.powers:  # it is a sum of heads already

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from memloci.core.numbers import number
-from memloci.study.claim import Evidence, Series
+from memloci.study.claim import Curve, Evidence
 from memloci.study.statistics import Estimate, difference
 
 MEAN_SQUARE, SUP, BITS = "err_mean_square", "err_sup", "bits_per_byte"
@@ -52,9 +52,9 @@ def gain(evidence: Evidence, worse: str, better: str, level: float, measure: str
 
 def series(
     evidence: Evidence, name: str, points: Sequence[tuple[Any, str]], measure: str = MEAN_SQUARE
-) -> Series:
+) -> Curve:
     """The values of several arms, as (x, name of the arm)."""
-    return Series(
+    return Curve(
         name, tuple(x for x, _ in points), tuple(tuple(evidence[arm].values(measure)) for _, arm in points)
     )
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from memloci.study.panel import Panel, Series
+from memloci.study.panel import Curve, Panel
 from memloci.study.statistics import Estimate, Part, Verdict, deciding, overall, shared_level
 from memloci.train.record import RunRecord
 from memloci.train.spec import Run
@@ -128,7 +128,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Case:
+class GridCell:
     """What came of a claim in one case, and the part that decided it."""
 
     verdict: Verdict | Literal["not run", "cannot be"]
@@ -136,13 +136,13 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Grid:
+class VerdictGrid:
     """A figure of verdicts: claims in rows, what was changed in columns."""
 
     title: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cases: tuple[tuple[Case, ...], ...]
+    cases: tuple[tuple[GridCell, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Judgement:
     summary: str  # what was found, in a sentence or two
     panels: tuple[Panel, ...]
     notes: tuple[str, ...] = ()
-    grid: Grid | None = None
+    grid: VerdictGrid | None = None
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Finding:
     untried: tuple[str, ...]
     seconds: float  # of one core, for runs, compilations and computations
     command: str
-    grid: Grid | None = None
+    grid: VerdictGrid | None = None
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -253,14 +253,14 @@ def _panel(data: Mapping[str, Any]) -> Panel:
     return Panel(**{**data, **made})
 
 
-def _series(data: Mapping[str, Any]) -> Series:
-    return Series(**{**data, "x": tuple(data["x"]), "values": tuple(map(tuple, data["values"]))})
+def _series(data: Mapping[str, Any]) -> Curve:
+    return Curve(**{**data, "x": tuple(data["x"]), "values": tuple(map(tuple, data["values"]))})
 
 
-def _grid(data: Mapping[str, Any]) -> Grid:
-    case = lambda data: Case(data["verdict"], _part(data["part"]) if data["part"] else None)
+def _grid(data: Mapping[str, Any]) -> VerdictGrid:
+    case = lambda data: GridCell(data["verdict"], _part(data["part"]) if data["part"] else None)
     cases = tuple(tuple(map(case, row)) for row in data["cases"])
-    return Grid(data["title"], tuple(data["rows"]), tuple(data["columns"]), cases)
+    return VerdictGrid(data["title"], tuple(data["rows"]), tuple(data["columns"]), cases)
 
 
 def claim_order(id: str) -> tuple[float, str]:

@@ -15,10 +15,10 @@ from memloci.observe.sup_error import Measurement, measure
 from memloci.tasks.task import Task
 
 TOLERANCE = 1e-3  # that readouts and heads are made for, where they do not vary
-HEADS = 8  # where they do not vary
-FARTHEST = 128  # tuned: lags that heads are fitted to, and floors computed for
+DEFAULT_HEADS = 8  # where they do not vary
+FARTHEST_FIT = 128  # tuned: lags that heads are fitted to, and floors computed for
 SHOWN = ("float32", "float64")  # precisions of the models that are compiled for a curve
-FORMATS = {own.bits: name for name, own in PRECISIONS.items()}
+PRECISION_OF_BITS = {own.bits: name for name, own in PRECISIONS.items()}
 SEEN: dict[str, int] = {"sequences": 32, "steps": 20, "starts": 4}
 
 Report = Callable[[str], None]
@@ -34,7 +34,7 @@ class RatesRequest:
     encoding: str
     length: int  # of sequences, where it does not vary
     seed: int = 0
-    heads: int = HEADS
+    heads: int = DEFAULT_HEADS
 
     @property
     def rpe(self) -> RpeName:
@@ -57,7 +57,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Floor:
+class CurveFloor:
     """Proved: what no model of a kind gets below."""
 
     name: str
@@ -66,13 +66,13 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledResults:
     curves: Mapping[str, tuple[Point, ...]]
-    floors: tuple[Floor, ...]
+    floors: tuple[CurveFloor, ...]
     notes: tuple[str, ...]  # what is missing, and why
 
 
-def compiled_from_dict(data: Mapping[str, Any]) -> Compiled:
+def compiled_from_dict(data: Mapping[str, Any]) -> CompiledResults:
     """Of what `dataclasses.asdict` gave: proved and observed numbers have their types again."""
     seen = lambda value: None if value is None else Observed(value)
 
@@ -82,8 +82,8 @@ def compiled_from_dict(data: Mapping[str, Any]) -> Compiled:
 
     curves = {name: tuple(map(point, points)) for name, points in data["curves"].items()}
     by_size = lambda least: {int(x): value for x, value in least.items()}
-    floors = tuple(Floor(f["name"], by_size(f["E_least"]), f["statement"]) for f in data["floors"])
-    return Compiled(curves, floors, tuple(data["notes"]))
+    floors = tuple(CurveFloor(f["name"], by_size(f["E_least"]), f["statement"]) for f in data["floors"])
+    return CompiledResults(curves, floors, tuple(data["notes"]))
 
 
 class CompiledCurves:
@@ -92,7 +92,7 @@ class CompiledCurves:
     def __init__(self, request: RatesRequest, report: Report):
         self.request, self.report = request, report
         self.curves: dict[str, list[Point]] = {}
-        self.floors: list[Floor] = []
+        self.floors: list[CurveFloor] = []
         self.notes: list[str] = []
         self._seen: dict[
             tuple[int, int], tuple[Transformer, Measurement]
@@ -142,5 +142,7 @@ class CompiledCurves:
             self.note(f"compiled models: nothing measured: {reason}")
             return None
 
-    def found(self) -> Compiled:
-        return Compiled({k: tuple(v) for k, v in self.curves.items()}, tuple(self.floors), tuple(self.notes))
+    def found(self) -> CompiledResults:
+        return CompiledResults(
+            {k: tuple(v) for k, v in self.curves.items()}, tuple(self.floors), tuple(self.notes)
+        )

@@ -22,7 +22,13 @@ from memloci.core.numbers import lower_number
 from memloci.core.precision import PRECISIONS
 from memloci.routes.capacity import questions
 from memloci.routes.request import Obstacle
-from memloci.study.compiled_curves import FARTHEST, FORMATS, CompiledCurves, Floor, RatesRequest
+from memloci.study.compiled_curves import (
+    FARTHEST_FIT,
+    PRECISION_OF_BITS,
+    CompiledCurves,
+    CurveFloor,
+    RatesRequest,
+)
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.names import memory_of
 from memloci.tasks.task import Task
@@ -38,7 +44,7 @@ def add_floors(curves: CompiledCurves, precisions: Sequence[str]) -> None:
         if least is not None:
             name = f"any {rates.encoding} heads, {precision}"
             curves.floors.append(
-                Floor(name, dict.fromkeys(rates.values, least), _statement(rates, precision))
+                CurveFloor(name, dict.fromkeys(rates.values, least), _statement(rates, precision))
             )
 
 
@@ -55,8 +61,8 @@ def _floor(curves: CompiledCurves, u: float) -> float | None:
     try:
         i, factor = _one_memory(rates.task)
         target = recall_target(rates.task.recalls[i - 1])
-        if isinstance(target, SingleLag) and target.lag > FARTHEST:
-            raise Obstacle(f"lag {target.lag:,} takes long; it is computed for lags up to {FARTHEST}")
+        if isinstance(target, SingleLag) and target.lag > FARTHEST_FIT:
+            raise Obstacle(f"lag {target.lag:,} takes long; it is computed for lags up to {FARTHEST_FIT}")
         curves.report("the least that any heads leave")
         found, norm = lower_bound(rates.rpe, target, price=u).error, float(target.norm().upper())
         # A single head is not charged for rounding, and its mass is at most ||rho||_1 + E <= 2 ||rho||_1.
@@ -94,7 +100,7 @@ def _one_memory(task: Task) -> tuple[int, float]:
     return best
 
 
-def capacity_floor(request: RatesRequest, architecture: Mapping[str, Any]) -> Floor | None:
+def capacity_floor(request: RatesRequest, architecture: Mapping[str, Any]) -> CurveFloor | None:
     """The capacity bound for models of these sizes as they vary; None where it says nothing."""
     if architecture.get("attention") not in ("tmx", "dpf"):
         return None
@@ -107,7 +113,7 @@ def capacity_floor(request: RatesRequest, architecture: Mapping[str, Any]) -> Fl
             least[value] = float(open_[carried].r)
     if not least:
         return None
-    return Floor(
+    return CurveFloor(
         "capacity",
         least,
         f"proved: weights of attention {architecture['attention']} factorise, and in models of the sizes that are trained (layers "
@@ -120,12 +126,14 @@ def floors_by_bits(curves: CompiledCurves) -> None:
     """Mass costs less with more bits, so what is proved of a finer format holds for a coarser one."""
     rates, best, least = curves.request, 0.0, dict[int, float]()
     for bits in reversed(rates.values):
-        best = max(best, _floor(curves, PRECISIONS[FORMATS[bits]].u) or 0.0)
+        best = max(best, _floor(curves, PRECISIONS[PRECISION_OF_BITS[bits]].u) or 0.0)
         if best > 0:
             least[bits] = best
     if least:
         by_size = dict(sorted(least.items()))
-        curves.floors.append(Floor(f"any {rates.encoding} heads", by_size, _statement(rates, "so many bits")))
+        curves.floors.append(
+            CurveFloor(f"any {rates.encoding} heads", by_size, _statement(rates, "so many bits"))
+        )
 
 
 def note_form(curves: CompiledCurves, precisions: Sequence[str]) -> None:

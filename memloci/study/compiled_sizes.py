@@ -36,13 +36,13 @@ from memloci.routes.registry import ROUTES
 from memloci.routes.request import ROUNDING, Obstacle, Request
 from memloci.routes.sums import sums
 from memloci.study.compiled_curves import (
-    FARTHEST,
-    FORMATS,
-    HEADS,
+    DEFAULT_HEADS,
+    FARTHEST_FIT,
+    PRECISION_OF_BITS,
     SHOWN,
     TOLERANCE,
-    Compiled,
     CompiledCurves,
+    CompiledResults,
     RatesRequest,
 )
 from memloci.study.compiled_floors import add_floors, floors_by_bits, note_form
@@ -58,7 +58,7 @@ Built = tuple[Circuit, str]  # a circuit, and what to say of it
 
 def compiled(
     request: RatesRequest, progress: Callable[[str, float], None] = lambda text, done: None
-) -> Compiled:
+) -> CompiledResults:
     """Everything that needs no training."""
     told = 0.0
 
@@ -137,8 +137,8 @@ def _pointer_heads(rpe: RpeName, request: Request, heads: int, precision: str) -
 def _slow(rpe: RpeName, request: Request, heads: int) -> str | None:
     """Why a fit would take longer than a reader waits."""
     far = max((t.lag for t in request.targets if isinstance(t, SingleLag)), default=0)
-    if far > FARTHEST:
-        return f"lag {far:,} takes long to fit; lags up to {FARTHEST} are fitted"
+    if far > FARTHEST_FIT:
+        return f"lag {far:,} takes long to fit; lags up to {FARTHEST_FIT} are fitted"
     if rpe == "lin" or heads <= SLOW_HEADS:
         return None
     for target in request.targets:
@@ -199,7 +199,7 @@ def _recalling(request: Request) -> Built:
         return ROUTES["one-layer-lin"](request), "no recall"
     if request.kernels and request.task.stationary:
         # Whatever is trained: lin heads fit every tail well (docs/theory.md, section 5).
-        return _kernel_heads("lin", request, 2 * HEADS, request.precision)
+        return _kernel_heads("lin", request, 2 * DEFAULT_HEADS, request.precision)
     return ROUTES["rotary"](request), "rotary recall"
 
 
@@ -227,7 +227,7 @@ def _shifts(curves: CompiledCurves) -> None:
     for L in rates.values:
         step = max(1, math.ceil(far / L))
         curves.report(f"{curve}: {_count(L, 'layer')}")
-        if step > FARTHEST:
+        if step > FARTHEST_FIT:
             curves.note(f"{curve}: none of {_count(L, 'layer')}: shifts by {step:,} take long to fit")
             continue
         try:
@@ -322,7 +322,7 @@ def _rotary(request: Request) -> Built:
 def _bits(curves: CompiledCurves) -> None:
     rates = curves.request
     for bits in rates.values:
-        name = FORMATS[bits]
+        name = PRECISION_OF_BITS[bits]
         own = name if PRECISIONS[name].evaluates else DEFAULT  # whose numbers include those of the format
         for curve, (circuit, what) in _of_the_sizes(curves, own, name):
             curves.add(curve, bits, compile_circuit(circuit), what, precision=name)

@@ -19,7 +19,7 @@ LARGEST = 300.0  # power of ten: an interval of few seeds may reach anywhere
 
 
 @dataclass(frozen=True)
-class Series:
+class Curve:
     """Numbers to draw: at each x one value per seed, or a single one where it was proved or computed."""
 
     name: str
@@ -55,7 +55,7 @@ class Panel:
     title: str
     x: str
     y: str
-    series: tuple[Series, ...]
+    series: tuple[Curve, ...]
     log_x: bool = False
     log_y: bool = True
     marks: tuple[tuple[str, float], ...] = ()  # horizontal lines

@@ -27,7 +27,7 @@ from typing import Any
 from memloci.core.errors import BadInput
 from memloci.study import finding_cache
 from memloci.study.claim import Panel, Progress, Result
-from memloci.study.compiled_curves import Compiled, RatesRequest, compiled_from_dict
+from memloci.study.compiled_curves import CompiledResults, RatesRequest, compiled_from_dict
 from memloci.study.compiled_floors import capacity_floor
 from memloci.study.compiled_sizes import compiled
 from memloci.study.rates_curves import MEASURES, Slope, panel_of, paper_of, rows_of, slopes_of
@@ -133,7 +133,7 @@ def rates(
     )
 
 
-def _compiled(request: RatesRequest, progress: Progress) -> Compiled:
+def _compiled(request: RatesRequest, progress: Progress) -> CompiledResults:
     """Kept beside the compiled programs (train/cache.py), so the same question again only draws."""
     settings = [
         request.task.to_dict(),

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memloci.study.claim import Result
-from memloci.study.compiled_curves import Compiled, Floor, RatesRequest
-from memloci.study.panel import Panel, Series, over_seeds
+from memloci.study.compiled_curves import CompiledResults, CurveFloor, RatesRequest
+from memloci.study.panel import Curve, Panel, over_seeds
 from memloci.study.statistics import NOTHING, Estimate, slope
 from memloci.theory.paper_rates import PaperRates, paper_rates
 from memloci.tradeoffs.rates import FALLING
@@ -88,29 +88,29 @@ def _paper_of_heads(request: RatesRequest, said: PaperRates, notes: list[str]) -
 def panel_of(
     request: RatesRequest,
     measure: str,
-    built: Compiled,
-    floors: Sequence[Floor],
+    built: CompiledResults,
+    floors: Sequence[CurveFloor],
     results: Mapping[int, Result],
     paper: Paper | None,
     notes: list[str],
 ) -> Panel:
     square = measure == "err_mean_square"
-    series: list[Series] = []
+    series: list[Curve] = []
     for name, points in built.curves.items():
         x = tuple(point.x for point in points)
         bounds = [_squared(point.E) if square else float(point.E) for point in points]
         proved = tuple(map(_finite, bounds))
         if not all(proved):
             notes.append(f"{name}: no bound below infinity at {_listed(x, proved)}")
-        series.append(Series(name, x, proved, "certified"))
+        series.append(Curve(name, x, proved, "certified"))
         if request.vary not in ONE_MODEL and len(_falling(_positive(series[-1]))) < 2:
             notes.append(f"{name}: its bound does not fall with {request.vary}, so it has no slope")
         if any(point.err_sup is not None for point in points):
             seen = [point.err_mean_square if square else point.err_sup for point in points]
-            series.append(Series(name, x, tuple(map(_finite, seen)), "measured"))
+            series.append(Curve(name, x, tuple(map(_finite, seen)), "measured"))
     if results:
         values = tuple(tuple(result.values(measure)) for result in results.values())
-        series.append(Series(TRAINED, tuple(results), values, "trained"))
+        series.append(Curve(TRAINED, tuple(results), values, "trained"))
     if floors and square:
         notes.append("lower bound: proved of the largest error only; none of the mean square")
     series += [] if square else map(_bound, floors)
@@ -139,13 +139,13 @@ def _listed(x: Sequence[int], values: Sequence[tuple[float, ...]]) -> str:
     return ", ".join(f"{a:,}" for a, own in zip(x, values, strict=True) if not own)
 
 
-def _bound(floor: Floor) -> Series:
-    return Series(
+def _bound(floor: CurveFloor) -> Curve:
+    return Curve(
         floor.name, tuple(floor.E_least), tuple((value,) for value in floor.E_least.values()), "bound"
     )
 
 
-def _guide(request: RatesRequest, series: Sequence[Series], paper: Paper, power: int) -> Series | None:
+def _guide(request: RatesRequest, series: Sequence[Curve], paper: Paper, power: int) -> Curve | None:
     """A line of the paper's slope through the first point of the first curve that falls, if there is one."""
     curves = [(own, _positive(own)) for own in series if own.kind in ("certified", "trained")]
     curves.sort(key=lambda curve: curve[0].kind == "certified" and len(_falling(curve[1])) < 2)
@@ -156,10 +156,10 @@ def _guide(request: RatesRequest, series: Sequence[Series], paper: Paper, power:
     start = 10 ** (sum(map(math.log10, values)) / len(values))
     at = tuple(value for value in request.values if value >= x)
     line = tuple((start * (value / x) ** (power * paper.slope),) for value in at)
-    return Series(paper.label if power == 1 else f"{paper.label}, squared", at, line, "paper")
+    return Curve(paper.label if power == 1 else f"{paper.label}, squared", at, line, "paper")
 
 
-def _positive(series: Series) -> list[Spot]:
+def _positive(series: Curve) -> list[Spot]:
     """The points that logarithms can show."""
     pairs = zip(series.x, series.values, strict=True)
     return [(x, values) for x, values in pairs if x > 0 and values and min(values) > 0]
@@ -168,7 +168,9 @@ def _positive(series: Series) -> list[Spot]:
 # -- numbers ----------------------------------------------------------------------------------------------
 
 
-def rows_of(built: Compiled, floors: Sequence[Floor], results: Mapping[int, Result]) -> list[dict[str, Any]]:
+def rows_of(
+    built: CompiledResults, floors: Sequence[CurveFloor], results: Mapping[int, Result]
+) -> list[dict[str, Any]]:
     """Every point of every curve; proved numbers are E_..., observed ones err_..."""
     rows: list[dict[str, Any]] = []
     for curve, points in built.curves.items():
@@ -205,7 +207,7 @@ def slopes_of(request: RatesRequest, panels: Sequence[Panel]) -> list[Slope]:
     ]
 
 
-def _slope(request: RatesRequest, measure: str, series: Series) -> Slope:
+def _slope(request: RatesRequest, measure: str, series: Curve) -> Slope:
     size: Callable[[int], float] = (lambda bits: 2.0**bits) if request.vary == "bits" else float
     points = _positive(series)
     if series.kind != "trained":

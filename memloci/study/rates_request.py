@@ -9,7 +9,7 @@ from memloci.core.errors import BadInput
 from memloci.core.precision import EVALUATED, PRECISIONS
 from memloci.core.specs import shorten
 from memloci.study.claim import PILOT, Arm, Result
-from memloci.study.compiled_curves import FORMATS, HEADS, RatesRequest
+from memloci.study.compiled_curves import DEFAULT_HEADS, PRECISION_OF_BITS, RatesRequest
 from memloci.study.tuned_runs import RATES
 from memloci.tasks.task import Task
 from memloci.train.spec import MAX_TOKENS, default_length
@@ -18,12 +18,12 @@ VARIES = ("heads", "width", "layers", "samples", "length", "bits")
 ENCODINGS = ("lin", "log")
 BATCH = 64
 WIDTH = 64  # of FFNs, where it does not vary
-LONGEST = 64  # tuned: tokens that kernels are trained on, where the length does not vary
+TRAINED_LENGTH = 64  # tuned: tokens that kernels are trained on, where the length does not vary
 VALUES: dict[str, tuple[int, ...]] = {
     "heads": (1, 2, 4, 8, 16),
     "width": (4, 8, 16, 32, 64),
     "samples": (16, 64, 256, 1024),
-    "bits": tuple(FORMATS),
+    "bits": tuple(PRECISION_OF_BITS),
 }
 MOST = {"heads": 256, "width": 65_536, "layers": 64, "samples": 2**20, "length": 4_096, "bits": 53}
 
@@ -46,8 +46,8 @@ def read(
             raise BadInput(
                 f"values: {vary} must be whole numbers from {least} to {MOST[vary]:,}, found {shorten(value)}"
             )
-        if vary == "bits" and value not in FORMATS:
-            known = ", ".join(f"{bits} ({name})" for bits, name in FORMATS.items())
+        if vary == "bits" and value not in PRECISION_OF_BITS:
+            known = ", ".join(f"{bits} ({name})" for bits, name in PRECISION_OF_BITS.items())
             raise BadInput(f"values: no format has {value} bits; there are {known}")
     far = _farthest_lag(task)
     if vary == "length" and far and chosen[-1:] <= (far,):
@@ -60,7 +60,9 @@ def read(
         raise BadInput(f"values: give two or more numbers of {vary} to compare")
     if vary == "samples" and chosen[-1] * length > MAX_TOKENS:
         raise BadInput(f"values: {chosen[-1]:,} samples of {length:,} tokens are too many")
-    return RatesRequest(task, vary, chosen, encoding, length, seed, 2 * HEADS if vary == "bits" else HEADS)
+    return RatesRequest(
+        task, vary, chosen, encoding, length, seed, 2 * DEFAULT_HEADS if vary == "bits" else DEFAULT_HEADS
+    )
 
 
 def _farthest_lag(task: Task) -> int:
@@ -71,8 +73,8 @@ def _farthest_lag(task: Task) -> int:
 def _length(task: Task) -> int:
     """Room for every lag; kernels without an end are cut."""
     far = _farthest_lag(task)
-    room = default_length(task.to_dict()) if far < LONGEST else 0
-    return max(LONGEST if task.farthest == math.inf else room, far + 16)
+    room = default_length(task.to_dict()) if far < TRAINED_LENGTH else 0
+    return max(TRAINED_LENGTH if task.farthest == math.inf else room, far + 16)
 
 
 def _defaults(task: Task, vary: str) -> tuple[int, ...]:
@@ -96,11 +98,11 @@ def arms_of(request: RatesRequest, steps: int, notes: list[str]) -> dict[int, Ar
             architecture[request.vary] = value
         elif request.vary in ("samples", "length"):
             training[request.vary] = value
-        elif (reason := _format(FORMATS[value])) is not None:
+        elif (reason := _format(PRECISION_OF_BITS[value])) is not None:
             notes.append(reason)
             continue
         else:
-            architecture["precision"] = FORMATS[value]
+            architecture["precision"] = PRECISION_OF_BITS[value]
         arm = Arm(f"{request.vary} {value:,}", request.task.to_dict(), architecture, training)
         try:
             arm.run(RATES[0], request.seed)

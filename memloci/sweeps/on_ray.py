@@ -27,7 +27,7 @@ from memloci import __version__
 from memloci.core.errors import BadInput
 from memloci.core.specs import shorten
 from memloci.sweeps.local import ONE_THREAD, SHARED, Progress, supervise
-from memloci.sweeps.store import Claim, Outcome, Store, StoreTrouble
+from memloci.sweeps.store import ClaimedRuns, Outcome, Store, StoreTrouble
 from memloci.sweeps.worker import Job, Trainer, load_engine
 
 KNOCK = 5.0  # seconds for an address to answer; Ray itself tries for two minutes
@@ -167,7 +167,7 @@ def serve(job: str, claim: str, states: list[bytes]) -> Iterator[Message]:
     return _messages(trainer, mail, _read_claim(claim, states))
 
 
-def _messages(trainer: Trainer, mail: "Mail", claim: Claim) -> Iterator[Message]:
+def _messages(trainer: Trainer, mail: "Mail", claim: ClaimedRuns) -> Iterator[Message]:
     with ThreadPoolExecutor(1) as pool:
         training = pool.submit(trainer.train, claim)
         training.add_done_callback(lambda _: mail.queue.put(None))
@@ -217,22 +217,24 @@ def _message(what: str, blobs: Sequence[bytes] = (), **details: Any) -> Message:
     return json.dumps([what, details]), list(blobs)
 
 
-def _write_claim(claim: Claim) -> Message:
+def _write_claim(claim: ClaimedRuns) -> Message:
     """Whole numbers, floats and words come back from JSON as they were, and so do the keys made of them."""
     details = {"program": claim.program, "configs": claim.configs, "kept": list(claim.states)}
     return json.dumps(details), list(claim.states.values())
 
 
-def _read_claim(text: str, states: list[bytes]) -> Claim:
+def _read_claim(text: str, states: list[bytes]) -> ClaimedRuns:
     details = json.loads(text)
-    return Claim(details["program"], details["configs"], dict(zip(details["kept"], states, strict=True)))
+    return ClaimedRuns(
+        details["program"], details["configs"], dict(zip(details["kept"], states, strict=True))
+    )
 
 
 # In the driver.
 
 
 @dataclass(frozen=True)
-class Result:
+class FinishedRun:
     key: str
     record: dict[str, Any]
     history: dict[str, list[Any]]
@@ -341,7 +343,9 @@ class Fleet:
                     self._recall(owner)  # others have these runs now
             case "finish":
                 pairs = zip(details["results"], blobs, strict=True)
-                results = [Result(key, record, history, weights) for (key, record, history), weights in pairs]
+                results = [
+                    FinishedRun(key, record, history, weights) for (key, record, history), weights in pairs
+                ]
                 self.store.finish(owner, results, details["cost"])
             case "fail":
                 self.store.fail(owner, details["keys"], details["error"])

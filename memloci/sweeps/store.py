@@ -56,7 +56,7 @@ class Outcome(Protocol):
 
 
 @dataclass(frozen=True)
-class Claim:
+class ClaimedRuns:
     """Runs that share a program, and the checkpoints that there are of them."""
 
     program: str
@@ -170,7 +170,7 @@ class Store(Database):
         workers: int = 1,
         compiled: str | None = None,
         other_programs: bool = True,
-    ) -> Claim | None:
+    ) -> ClaimedRuns | None:
         """Up to `most` waiting runs that share a program, a fair share for each of the workers; None at the end.
 
         The program that this owner has compiled comes first, then, if it takes `other_programs`, one that nobody works on.
@@ -202,7 +202,7 @@ class Store(Database):
                         configs[key] = config
                 states = {key: state for key in configs if (state := self._state(key)) is not None}
                 self._sign(owner)
-        return Claim(program, configs, states)
+        return ClaimedRuns(program, configs, states)
 
     def _settings_of_claimed(self, key: str, owner: str) -> dict[str, Any] | None:
         """The settings of a run that is now owned; if they are damaged the run fails, and this is None."""
@@ -443,7 +443,7 @@ __all__ = [
     "LEASE",
     "MOST_DEATHS",
     "VERSION",
-    "Claim",
+    "ClaimedRuns",
     "Counts",
     "Damaged",
     "Outcome",

@@ -24,7 +24,7 @@ SEARCH_SECONDS = 30.0  # tuned: for reasons that must be searched for
 
 
 @dataclass(frozen=True)
-class Entry:
+class SweptRun:
     """One run of the sweep, with its settings laid flat."""
 
     config: dict[str, Any]
@@ -88,7 +88,7 @@ class Group:
 @dataclass(frozen=True)
 class SweepSummary:
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SweptRun, ...]
     fields: tuple[str, ...]  # the settings that vary, numbers first
     measures: tuple[Measure, ...]
     reasons: tuple[Diagnosis | None, ...]  # of every entry
@@ -125,11 +125,11 @@ def summary(name: str, runs: Iterable[Mapping[str, Any]]) -> SweepSummary:
     )
 
 
-def _entry(run: Mapping[str, Any]) -> Entry:
+def _entry(run: Mapping[str, Any]) -> SweptRun:
     config = dict(run["config"])
     record, history = run.get("record"), run.get("history")
     trouble = str(run.get("error") or ("" if record else "no result yet"))
-    return Entry(
+    return SweptRun(
         config, _flat(config), record_from_dict(record) if record else None, history or None, trouble
     )
 
@@ -144,7 +144,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def varying(entries: Sequence[Entry]) -> list[str]:
+def varying(entries: Sequence[SweptRun]) -> list[str]:
     """The settings that differ between runs, seeds aside; a task that differs in many ways is one setting."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.settings))
     differs = lambda name: len({repr(entry.settings.get(name)) for entry in entries}) > 1
@@ -162,18 +162,18 @@ def varying(entries: Sequence[Entry]) -> list[str]:
     return sorted(found, key=lambda name: (not _is_number(entries, name), found.index(name)))
 
 
-def _task_name(entry: Entry) -> str:
+def _task_name(entry: SweptRun) -> str:
     task = entry.config.get("task") or {}
     rest = {key: value for key, value in task.items() if key not in ("description", "channels")}
     return str(task.get("description") or json.dumps(rest, ensure_ascii=False))
 
 
-def _is_number(entries: Sequence[Entry], name: str) -> bool:
+def _is_number(entries: Sequence[SweptRun], name: str) -> bool:
     values = [entry.settings.get(name) for entry in entries]
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _measures(entries: Sequence[Entry]) -> list[Measure]:
+def _measures(entries: Sequence[SweptRun]) -> list[Measure]:
     if any(entry.record and "bits_per_byte" in entry.record for entry in entries):
         return [Measure("bits_per_byte", "held-out bits per byte")]
     if any(entry.record and "err_sup" in entry.record for entry in entries):
@@ -181,7 +181,7 @@ def _measures(entries: Sequence[Entry]) -> list[Measure]:
     return [Measure("held_out", "held-out loss")]
 
 
-def _reasons(entries: Sequence[Entry]) -> list[Diagnosis | None]:
+def _reasons(entries: Sequence[SweptRun]) -> list[Diagnosis | None]:
     """One search per group: what is wrong with a configuration is wrong with every seed."""
     began, known = time.monotonic(), dict[str, Diagnosis]()
     found: list[Diagnosis | None] = []
@@ -200,7 +200,7 @@ def _reasons(entries: Sequence[Entry]) -> list[Diagnosis | None]:
 
 
 def _groups(
-    entries: Sequence[Entry], reasons: Sequence[Diagnosis | None], measures: Sequence[Measure]
+    entries: Sequence[SweptRun], reasons: Sequence[Diagnosis | None], measures: Sequence[Measure]
 ) -> list[Group]:
     """The best first, by the median of the first measure."""
     grouped: dict[str, list[int]] = {}
@@ -221,7 +221,7 @@ def _groups(
     return sorted(found, key=lambda group: group.spreads[0].median if group.spreads[0] else math.inf)
 
 
-def _spread(entries: Sequence[Entry], measure: Measure) -> Spread | None:
+def _spread(entries: Sequence[SweptRun], measure: Measure) -> Spread | None:
     values = [value for entry in entries if (value := entry.value(measure.name)) is not None]
     return Spread(float(statistics.median(values)), min(values), max(values)) if values else None
 

@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 from memloci.core.errors import BadInput
 from memloci.sweeps.process import end_with_parent, resident
-from memloci.sweeps.store import LEASE, MOST_DEATHS, Claim, Outcome, Store, StoreTrouble
+from memloci.sweeps.store import LEASE, MOST_DEATHS, ClaimedRuns, Outcome, Store, StoreTrouble
 from memloci.train.spec import Run
 
 DONE, BAD_STORE = 0, 2  # exit status
 ENGINE = "memloci.train.engine:execute"
 
 
-class Snapshot(Protocol):
+class TrainingSnapshot(Protocol):
     """Where a training is."""
 
     @property
@@ -94,7 +94,7 @@ class Trainer:
         self.part = 0.0  # of the present runs, that is done
         self.kept = 0.0  # when the last checkpoint was
 
-    def train(self, claim: Claim) -> None:
+    def train(self, claim: ClaimedRuns) -> None:
         try:
             runs = claim.runs()
             if (problem := self._try(runs, claim.states)) is None:
@@ -134,7 +134,7 @@ class Trainer:
         self.records.finish(self.owner, outcomes, cost)
         return None
 
-    def _save_checkpoints(self, snapshot: Snapshot) -> None:
+    def _save_checkpoints(self, snapshot: TrainingSnapshot) -> None:
         self.part = snapshot.step / snapshot.steps
         if self.stopping or time.monotonic() - self.kept >= self.job.checkpoint:
             if not self.records.save_checkpoints(self.owner, snapshot.step, snapshot.checkpoints()):
@@ -170,7 +170,7 @@ class Worker(Trainer):
         """Whether another process had better go on: it finishes what it has compiled, and ends between two runs."""
         return programs >= self.job.programs or (programs > 0 and resident() > self.job.memory * 2**30)
 
-    def _claim(self, compiled: str | None, other_programs: bool) -> Claim | None:
+    def _claim(self, compiled: str | None, other_programs: bool) -> ClaimedRuns | None:
         job = self.job
         share = {"most": job.group, "workers": job.workers}
         return self.store.claim(

@@ -24,7 +24,7 @@ def _pointer(*values: int) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class GalleryEntry:
     """A task to be made when it is asked for: `GALLERY["delay"]()`."""
 
     make: Callable[..., Task]
@@ -35,11 +35,11 @@ class Entry:
         return self.make(description=self.description, **self.fields)
 
 
-def _task(make: Callable[..., Task], description: str, **fields: Any) -> Entry:
-    return Entry(make, description, fields)
+def _task(make: Callable[..., Task], description: str, **fields: Any) -> GalleryEntry:
+    return GalleryEntry(make, description, fields)
 
 
-GALLERY: dict[str, Entry] = {
+GALLERY: dict[str, GalleryEntry] = {
     # Fixed lags.
     "delay": _task(Fixed, "a delay line: repeat the token 8 steps back", lags=[8], readout="x1"),
     "delay-far": _task(Fixed, "a long delay line: repeat the token 64 steps back", lags=[64], readout="x1"),

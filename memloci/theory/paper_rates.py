@@ -22,7 +22,7 @@ from fractions import Fraction
 
 from memloci.approx.readouts.ridge_certify import PAPER_SLOPE
 from memloci.core.numbers import decimals, literal
-from memloci.language.tails import Term
+from memloci.language.tails import TailTerm
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.task import Task
@@ -246,13 +246,13 @@ def power(memory: Convolution) -> float:
     return min((_power(term) for term in memory.tail.terms if not term.C.is_zero()), default=math.inf)
 
 
-def _decay(term: Term) -> float:
+def _decay(term: TailTerm) -> float:
     """Of C z^a e^{-b z}: any beta below b where a > 0, and b itself where it is not."""
     b = max(float(term.b.mid()), 0.0) if term.b > 0 else 0.0
     return math.nextafter(b, 0.0) * (1 - 1e-6) if term.a > 0 and b else b
 
 
-def _power(term: Term) -> float:
+def _power(term: TailTerm) -> float:
     return math.inf if term.b > 0 else max(float((-term.a).mid()), 0.0)
 
 

@@ -20,11 +20,11 @@ from memloci.synthesize import Progress, request_of
 from memloci.tasks.short import Fixed
 from memloci.tasks.task import Task
 
-HEADS = (1, 2, 4, 8, 16)
+TABLE_HEADS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Row:
+class DepthRow:
     step: int
     layers: int
     heads: int
@@ -37,7 +37,7 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "bound": float(self.bound), "exact_bound": float(self.exact_bound)}
 
-    def beats(self, other: "Row") -> bool:
+    def beats(self, other: "DepthRow") -> bool:
         mine, theirs = (self.layers, self.heads, self.bound), (other.layers, other.heads, other.bound)
         return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
@@ -47,9 +47,9 @@ def depth_table(
     precision: str,
     *,
     steps: Sequence[int] = STEPS,
-    heads: Sequence[int] = HEADS,
+    heads: Sequence[int] = TABLE_HEADS,
     progress: Progress | None = None,
-) -> list[Row]:
+) -> list[DepthRow]:
     """The Pareto front of depth for recalling a task's fixed lags: (layers, heads per layer, bits, bound)."""
     tell = progress or (lambda text, done: None)
     lags = [lag for lag in task.fixed_lags.values() if lag]
@@ -60,7 +60,7 @@ def depth_table(
     task = Fixed(lags=lags, readout=[f"x{i + 1}" for i in range(len(lags))])
     request = request_of(task, 1e-3, precision)
     tries = [(step, H) for step in steps for H in (heads if step > 1 else (1,))]
-    rows: list[Row] = []
+    rows: list[DepthRow] = []
     reasons: list[str] = []
     for k, (step, H) in enumerate(tries):
         tell(f"shifts by {step}, {H} heads", k / len(tries))
@@ -75,7 +75,7 @@ def depth_table(
         bits = certify(model, task, tolerance=enough).bits
         a = model.architecture
         rows.append(
-            Row(
+            DepthRow(
                 step,
                 a.layers,
                 a.heads,

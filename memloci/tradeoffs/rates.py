@@ -29,7 +29,7 @@ from memloci.approx.kernels.lower_bounds import LowerBound, chebyshev_mass, lowe
 from memloci.approx.kernels.rpe import RpeName
 from memloci.approx.kernels.targets import AbstractTarget, Generic, SingleLag
 from memloci.approx.readouts.ridge_certify import PAPER_SLOPE, width_against_error
-from memloci.circuits.circuit import Circuit, Decay
+from memloci.circuits.circuit import Circuit, DecayKernel
 from memloci.core.errors import BadInput
 from memloci.core.numbers import decimals, number
 from memloci.core.precision import PRECISIONS
@@ -41,9 +41,11 @@ from memloci.tasks.task import Task
 from memloci.theory.paper_rates import PaperRates, paper_rates
 
 ROUTES: dict[str, RpeName] = {"one-layer-lin": "lin", "one-layer-log": "log"}
-HEADS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-FARTHEST = 12  # tuned: beyond, the programs take longer than a reader waits
-EXACT = 4.0  # tuned: an error of this many roundoffs of the mass comes from rounding the weights alone
+RATE_HEADS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+FARTHEST_RATE_LAG = 12  # tuned: beyond, the programs take longer than a reader waits
+ROUNDING_LIMIT = (
+    4.0  # tuned: an error of this many roundoffs of the mass comes from rounding the weights alone
+)
 FALLING, SILENT = 0.9, 0.95  # tuned: what counts as falling, and as more than no heads at all
 
 Report = Callable[[str], None]
@@ -214,9 +216,9 @@ def head_rates(
     built = _as_kernel_sum(task, circuit, rpe)
     targets = built.targets
     far = max((t.lag for t in targets if isinstance(t, SingleLag)), default=1)
-    if far > FARTHEST:
-        raise BadInput(f"lag {far} takes too long to look at; lags up to {FARTHEST} are")
-    if built.error <= EXACT * PRECISIONS[circuit.precision].u * max(built.mass, 1.0):
+    if far > FARTHEST_RATE_LAG:
+        raise BadInput(f"lag {far} takes too long to look at; lags up to {FARTHEST_RATE_LAG} are")
+    if built.error <= ROUNDING_LIMIT * PRECISIONS[circuit.precision].u * max(built.mass, 1.0):
         raise BadInput(f"{_heads(built.heads)} of kind {rpe} exact up to the rounding of weights")
     norm = max(float(target.norm().upper()) for target in targets)
     # Fits of kernels that the heads do not resemble take minutes: a page has the model and its floor.
@@ -271,7 +273,7 @@ def _as_kernel_sum(task: Task, circuit: Circuit, rpe: RpeName) -> KernelSum:
             slot = circuit.variable_slots.get(variable(channel, i))
             if slot is not None and all(slot in head.writes for head in layer.heads):
                 kept[recall_target(recall)] = [head.writes[slot][channel] for head in layer.heads]
-    exponents = [head.position.p for head in layer.heads if isinstance(head.position, Decay)]
+    exponents = [head.position.p for head in layer.heads if isinstance(head.position, DecayKernel)]
     return kernel_sum(rpe, exponents, list(kept.values()), list(kept), circuit.precision)
 
 
@@ -286,9 +288,9 @@ def _point(kernel_sum: KernelSum) -> Fitted:
 
 def _around(heads: int, count: int) -> tuple[int, ...]:
     """Numbers of heads around `heads`: one that is larger, and those below."""
-    first = next((k for k, H in enumerate(HEADS) if heads <= H), len(HEADS) - 1)
-    last = min(max(first + 1, count - 1), len(HEADS) - 1)
-    return HEADS[last - count + 1 : last + 1]
+    first = next((k for k, H in enumerate(RATE_HEADS) if heads <= H), len(RATE_HEADS) - 1)
+    last = min(max(first + 1, count - 1), len(RATE_HEADS) - 1)
+    return RATE_HEADS[last - count + 1 : last + 1]
 
 
 def _cancels(built: KernelSum, norm: float) -> bool:

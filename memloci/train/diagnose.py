@@ -43,7 +43,7 @@ from memloci.train.diagnosis import (
     START,
     TOO_SHORT,
     UNKNOWN,
-    Case,
+    DiagnosedRun,
     Diagnosis,
     expressible,
     inside,
@@ -80,7 +80,7 @@ def diagnose(run: Run, record: RunRecord, thorough: bool = True) -> Diagnosis:
         return Diagnosis(
             UNKNOWN, "The record does not say which architecture was trained.", {"err_sup": err_sup}
         )
-    case = Case(
+    case = DiagnosedRun(
         run,
         trained,
         run.record,
@@ -106,13 +106,13 @@ def _slopes(run: Run) -> str:
     return f" With normalisation 'infinite' a slope that falls to {least} is enough: the sum over the past diverges."
 
 
-def _quick_reasons(case: Case) -> Iterator[Diagnosis | None]:
+def _quick_reasons(case: DiagnosedRun) -> Iterator[Diagnosis | None]:
     for reason in (_out_of_sight, _capacity, _start, _no_ffn, _narrow, _samples):
         yield reason(case)
     yield _layers(case)
 
 
-def _reasons(case: Case) -> Iterator[Diagnosis | None]:
+def _reasons(case: DiagnosedRun) -> Iterator[Diagnosis | None]:
     for reason in (_out_of_sight, _capacity, _start, _no_ffn, _narrow, _samples):
         yield reason(case)
     # A search that is refused decides nothing: a callable, a lag out of range, a readout without bounds.
@@ -127,7 +127,7 @@ def _reasons(case: Case) -> Iterator[Diagnosis | None]:
 # -- learned, or never asked ------------------------------------------------------------------------------
 
 
-def _learned(case: Case) -> Diagnosis:
+def _learned(case: DiagnosedRun) -> Diagnosis:
     far = case.task.farthest
     rare = f" Lags of {case.n:,} or more did not occur." if case.n <= far < math.inf else ""
     return Diagnosis(
@@ -138,7 +138,7 @@ def _learned(case: Case) -> Diagnosis:
     )
 
 
-def _too_short(case: Case) -> Diagnosis | None:
+def _too_short(case: DiagnosedRun) -> Diagnosis | None:
     nearest = [min(recall.cells) if isinstance(recall, LagTable) else 1 for recall in case.task.recalls]
     late = {i: lag for i, lag in enumerate(nearest, start=1) if lag >= case.n}
     if not late:
@@ -155,7 +155,7 @@ def _too_short(case: Case) -> Diagnosis | None:
 # -- for every model of the architecture ------------------------------------------------------------------
 
 
-def _out_of_sight(case: Case) -> Diagnosis | None:
+def _out_of_sight(case: DiagnosedRun) -> Diagnosis | None:
     E = witness.out_of_sight(case.task, case.architecture, case.n)
     if E <= case.tolerance:
         return None
@@ -179,7 +179,7 @@ def _out_of_sight(case: Case) -> Diagnosis | None:
     )
 
 
-def _capacity(case: Case) -> Diagnosis | None:
+def _capacity(case: DiagnosedRun) -> Diagnosis | None:
     """routes/capacity.py, with the questions that sequences of this length have room for."""
     carried = state(case.architecture)
     asked = [question for question in questions(case.task).all if question.reach < case.n]
@@ -200,7 +200,7 @@ def _attentions(a: Architecture) -> str:
     return " and ".join(map(repr, names))
 
 
-def _start(case: Case) -> Diagnosis | None:
+def _start(case: DiagnosedRun) -> Diagnosis | None:
     E = witness.start_unseen(case.task, case.architecture, case.n)
     if E <= case.tolerance:
         return None
@@ -213,7 +213,7 @@ def _start(case: Case) -> Diagnosis | None:
     )
 
 
-def _no_ffn(case: Case) -> Diagnosis | None:
+def _no_ffn(case: DiagnosedRun) -> Diagnosis | None:
     E = witness.not_affine(case.task, case.architecture, case.n)
     if E <= case.tolerance:
         return None
@@ -225,7 +225,7 @@ def _no_ffn(case: Case) -> Diagnosis | None:
     )
 
 
-def _narrow(case: Case) -> Diagnosis | None:
+def _narrow(case: DiagnosedRun) -> Diagnosis | None:
     m = case.architecture.width
     count = witness.pieces(case.task, case.architecture, case.n, case.tolerance)
     if count <= m + 1:
@@ -241,7 +241,7 @@ def _narrow(case: Case) -> Diagnosis | None:
 # -- seen -------------------------------------------------------------------------------------------------
 
 
-def _samples(case: Case) -> Diagnosis | None:
+def _samples(case: DiagnosedRun) -> Diagnosis | None:
     count, loss, held_out = case.run.training.samples, case.loss, case.held_out
     if count is None or not loss or not held_out or held_out < APART * loss:
         return None
@@ -253,7 +253,7 @@ def _samples(case: Case) -> Diagnosis | None:
     )
 
 
-def _layers(case: Case) -> Diagnosis | None:
+def _layers(case: DiagnosedRun) -> Diagnosis | None:
     task, L = case.task, case.architecture.layers
     if task.stationary:
         return None
@@ -275,7 +275,7 @@ def _layers(case: Case) -> Diagnosis | None:
 # -- compiled weights of the same sizes -------------------------------------------------------------------
 
 
-def _compiled(case: Case) -> Diagnosis | None:
+def _compiled(case: DiagnosedRun) -> Diagnosis | None:
     for route in _routes(case):
         found = _planned(case.text, case.tolerance, case.architecture.precision, route)
         if found is None:
@@ -286,7 +286,7 @@ def _compiled(case: Case) -> Diagnosis | None:
     return None
 
 
-def _routes(case: Case) -> list[str | None]:
+def _routes(case: DiagnosedRun) -> list[str | None]:
     """Routes that may fit the architecture and take seconds. The frequencies of compiled rotary heads are their own,
     not those that `rope_base` gives, so no rotary weights are a trained model's."""
     a, task, training = case.architecture, case.task, case.run.training
@@ -315,7 +315,7 @@ def _planned(
 # -- nothing decides -------------------------------------------------------------------------------------
 
 
-def _unknown(case: Case, thorough: bool) -> Diagnosis:
+def _unknown(case: DiagnosedRun, thorough: bool) -> Diagnosis:
     looked = "" if thorough else " Nothing was fitted or compiled to compare with."
     return Diagnosis(
         UNKNOWN,

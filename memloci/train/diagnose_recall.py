@@ -32,7 +32,7 @@ from memloci.train.diagnosis import (
     HEADS,
     OTHER,
     TAIL,
-    Case,
+    DiagnosedRun,
     Diagnosis,
     expressible,
     heads_text,
@@ -52,7 +52,7 @@ FLOOR: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Recall:
+class RecallProblem:
     """What one layer of fixed kernels must recall, and what is known of it."""
 
     text: str  # the task
@@ -73,7 +73,7 @@ class Recall:
         return self.format.u
 
 
-def kernel_sums(case: Case) -> Diagnosis | None:
+def kernel_sums(case: DiagnosedRun) -> Diagnosis | None:
     a, task = case.architecture, case.task
     plain = (
         a.norm == "none" and a.window is None and a.stride == 1 and a.normalisation in ("infinite", "none")
@@ -82,7 +82,7 @@ def kernel_sums(case: Case) -> Diagnosis | None:
         return None
     if not task.stationary or slow_readout(task):
         return None
-    recall = Recall(case.text, a.encoding, case.tolerance, a.precision)
+    recall = RecallProblem(case.text, a.encoding, case.tolerance, a.precision)
     found, enough = _fitted(recall, a.heads), _tolerated_error(recall)
     if cost(found, recall.u) <= enough:
         certificate = _certified(recall, a.heads)
@@ -101,7 +101,7 @@ def kernel_sums(case: Case) -> Diagnosis | None:
     return None
 
 
-def _tail(case: Case, fitted: KernelSum, other: KernelSum, floor: "Floor | None") -> Diagnosis:
+def _tail(case: DiagnosedRun, fitted: KernelSum, other: KernelSum, floor: "KernelFloor | None") -> Diagnosis:
     proved = ""
     evidence: dict[str, Any] = {
         "heads": case.architecture.heads,
@@ -126,7 +126,9 @@ def _charged(rpe: str, E: float) -> str:
     )
 
 
-def _bits(case: Case, recall: Recall, kernel_sum: KernelSum, floor: "Floor") -> Diagnosis:
+def _bits(
+    case: DiagnosedRun, recall: RecallProblem, kernel_sum: KernelSum, floor: "KernelFloor"
+) -> Diagnosis:
     enough, bits = _tolerated_error(recall), recall.format.bits
     return Diagnosis(
         BITS,
@@ -144,7 +146,7 @@ def _bits(case: Case, recall: Recall, kernel_sum: KernelSum, floor: "Floor") -> 
     )
 
 
-def _heads(case: Case, fitted: KernelSum, more: KernelSum, enough: float) -> Diagnosis:
+def _heads(case: DiagnosedRun, fitted: KernelSum, more: KernelSum, enough: float) -> Diagnosis:
     return Diagnosis(
         HEADS,
         f"The best fit found with {heads_text(case.architecture.heads, fitted.rpe)} leaves an l1 error of {upper_number(fitted.error)} "
@@ -168,7 +170,7 @@ def _packing(task: Task) -> str:
     )
 
 
-def _more(heads: int, recall: Recall) -> list[int]:
+def _more(heads: int, recall: RecallProblem) -> list[int]:
     """Numbers of heads beyond the run's; log heads for lags take long to fit, so one."""
     steps = [2 * heads, 4 * heads, 8 * heads]
     slow = recall.rpe == "log" and bool(_lags(recall))
@@ -176,23 +178,23 @@ def _more(heads: int, recall: Recall) -> list[int]:
 
 
 @lru_cache(maxsize=512)
-def _request(recall: Recall) -> Request:
+def _request(recall: RecallProblem) -> Request:
     request = request_of(recall.task, recall.tolerance, recall.precision)
     if not request.kernel_variables:
         raise BadInput("nothing is recalled")
     return request
 
 
-def _tolerated_error(recall: Recall) -> float:
+def _tolerated_error(recall: RecallProblem) -> float:
     return _request(recall).E_attn
 
 
-def _lags(recall: Recall) -> list[SingleLag]:
+def _lags(recall: RecallProblem) -> list[SingleLag]:
     return [target for target in _request(recall).targets if isinstance(target, SingleLag)]
 
 
 @lru_cache(maxsize=512)
-def _fitted(recall: Recall, heads: int, moves: int = MOVES) -> KernelSum:
+def _fitted(recall: RecallProblem, heads: int, moves: int = MOVES) -> KernelSum:
     """The best of a quick fit and, if that is not enough, one that moves its exponents."""
     ask: Callable[[int], KernelSum] = lambda moves: fit(
         recall.rpe,  # type: ignore[arg-type]
@@ -210,7 +212,7 @@ def _fitted(recall: Recall, heads: int, moves: int = MOVES) -> KernelSum:
 
 
 @dataclass(frozen=True)
-class Floor:
+class KernelFloor:
     """Proved: no heads of the encoding leave less, when mass costs the least that any certificate charges."""
 
     target: str
@@ -219,7 +221,7 @@ class Floor:
 
 
 @lru_cache(maxsize=512)
-def _floor(recall: Recall) -> Floor | None:
+def _floor(recall: RecallProblem) -> KernelFloor | None:
     """For the farthest lag, or the kernel that has the highest; None where heads are such kernels already."""
     enough, rpe = _tolerated_error(recall), as_rpe(recall.rpe)  # type: ignore[arg-type]
     lags = _lags(recall)
@@ -237,22 +239,22 @@ def _floor(recall: Recall) -> Floor | None:
             mass = chebyshev_mass(target.lag, enough).log2
         else:
             mass = math.log2(max(bound.mass_for(enough), 1.0))
-        found.append(Floor(target.label, bound.error, mass))
+        found.append(KernelFloor(target.label, bound.error, mass))
     return max(found, key=lambda floor: floor.error, default=None)
 
 
 @lru_cache(maxsize=512)
-def _compiled(recall: Recall, heads: int) -> Circuit:
+def _compiled(recall: RecallProblem, heads: int) -> Circuit:
     """The fit, as a circuit."""
     return kernel_circuit(_request(recall), _fitted(recall, heads))
 
 
 @lru_cache(maxsize=512)
-def _certified(recall: Recall, heads: int) -> Certificate:
+def _certified(recall: RecallProblem, heads: int) -> Certificate:
     return certify(compile_circuit(_compiled(recall, heads)), recall.task, tolerance=recall.tolerance)
 
 
-def _holds(case: Case, recall: Recall, certificate: Certificate) -> bool:
+def _holds(case: DiagnosedRun, recall: RecallProblem, certificate: Certificate) -> bool:
     """Whether the compiled weights are good enough, and are weights of the run's architecture."""
     circuit = _compiled(recall, case.architecture.heads)
     return certificate.exact_bound <= case.tolerance and inside(circuit.architecture(), case.architecture)

@@ -45,7 +45,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class Case:
+class DiagnosedRun:
     """A run and what became of it."""
 
     run: Run
@@ -68,7 +68,7 @@ class Case:
         return json.dumps(self.task.to_dict(), sort_keys=True)
 
 
-def expressible(case: Case, certificate: Certificate) -> Diagnosis:
+def expressible(case: DiagnosedRun, certificate: Certificate) -> Diagnosis:
     start = " Training started there and left." if case.run.training.start == "compiled" else ""
     if certificate.met:
         proved = (

@@ -14,7 +14,7 @@ import numpy as np
 
 from memloci.core.errors import BadInput
 from memloci.model.architecture import Architecture
-from memloci.observe.lags import HeadLags, Influence, head_lags, influence
+from memloci.observe.lags import HeadLags, TokenInfluence, head_lags, influence
 from memloci.observe.portrait import SHOWN_MAPS
 from memloci.observe.probes import AttentionMap, attention_maps, target_kernels
 from memloci.synthesize import Plan, Plans, plan
@@ -36,14 +36,14 @@ QUICK_MEMORIES = 2  # of an adaptive task
 class Uses:
     """How a model uses the past."""
 
-    influence: Influence
+    influence: TokenInfluence
     heads: tuple[HeadLags, ...]
     maps: tuple[AttentionMap, ...]  # of the first heads
     writing: int  # heads that write anything
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledReference:
     """Weights by construction for the same task, whatever their sizes."""
 
     plan: Plan | None
@@ -62,7 +62,7 @@ class TrainingPortrait:
     task: Task | None  # None: a user's data, which has no definition to compare with
     targets: dict[int, np.ndarray]  # memory -> its kernel at the lags 1, 2, ...
     uses: Uses | None  # None: data, or training diverged
-    compiled: Compiled | None
+    compiled: CompiledReference | None
 
     @property
     def chosen(self) -> Fit:
@@ -104,22 +104,22 @@ def _uses(chosen: Fit, task: Task) -> Uses:
 # -- trained against compiled -----------------------------------------------------------------------------
 
 
-def _compiled(task: Task, tolerance: float, precision: str) -> Compiled:
+def _compiled(task: Task, tolerance: float, precision: str) -> CompiledReference:
     if reason := _slow(task):
-        return Compiled(
+        return CompiledReference(
             None, f"Compiled weights for this task take minutes ({reason}): memloci plan shows them."
         )
     try:
         found = _planned(json.dumps(task.to_dict()), tolerance, precision)
     except BadInput as error:
-        return Compiled(None, f"Nothing can be compiled for this task: {error}.")
+        return CompiledReference(None, f"Nothing can be compiled for this task: {error}.")
     plans = [*found.met, *found.missed]
     if not plans:
         reasons = "; ".join(f"{route}: {reason}" for route, reason in found.obstacles.items())
-        return Compiled(
+        return CompiledReference(
             None, f"The quick routes do not serve this task ({reasons}); memloci plan tries them all."
         )
-    return Compiled(
+    return CompiledReference(
         plans[0],
         f"Weights by construction for the same task, of the route that is quickest to try ({plans[0].route}). Their "
         "error is a bound that is proved for every input of any length; that of trained weights was seen on "

@@ -17,7 +17,7 @@ from memloci.approx.kernels.rpe import LIN, LOG
 from memloci.certify.certify import certify
 from memloci.certify.kernels import ANY_ORDER, SumKernels, layer_kernels
 from memloci.certify.past_sums import any_order, recurrence, stream
-from memloci.certify.readout import Readout, Slots
+from memloci.certify.readout import ReadoutWeights, Slots
 from memloci.certify.rounding import LIBRARY, format_of
 from memloci.certify.symbol_rounding import at_symbols, grid, representable
 from memloci.core.intervals import point
@@ -345,7 +345,7 @@ def test_neurons_at_symbols_round_by_no_more_than_is_said(seed, disturbance):
     W_U, b_U = np.zeros((1, d + 1)), draw(1)
     W_U[0, d] = 1.0 if whole else 0.7
     as32 = lambda x: np.asarray(x, np.float32).astype(float)
-    readout = Readout(*map(as32, (B, c, A, W_U, b_U)))
+    readout = ReadoutWeights(*map(as32, (B, c, A, W_U, b_U)))
     slots = Slots((0, 1, 2), ("a", "b", "c"), (disturbance,) * d)
     symbols = (-1.0, 0.0, 0.5, 2.0)
 
@@ -370,7 +370,7 @@ def test_neurons_at_symbols_round_by_no_more_than_is_said(seed, disturbance):
         assert bound <= 1e4 * disturbance + 1e-10
 
 
-def _network(r: Readout, x: np.ndarray) -> Fraction:
+def _network(r: ReadoutWeights, x: np.ndarray) -> Fraction:
     exact = lambda values: [Fraction(float(v)) for v in values]
     X = exact(x)
     neurons = [max(sum(b * v for b, v in zip(exact(row), X, strict=True)) + Fraction(float(c)), Fraction(0)) for row, c in zip(r.B, r.c, strict=True)]  # fmt: skip

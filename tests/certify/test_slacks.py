@@ -19,7 +19,7 @@ from flint import ctx
 from memloci.certify.analysis import CaseAnalysis, most_terms
 from memloci.certify.certify import certify, fewest_bits
 from memloci.certify.fixed_kernels import FixedKernelHeads
-from memloci.certify.readout import Readout
+from memloci.certify.readout import ReadoutWeights
 from memloci.certify.rounding import format_of
 from memloci.certify.slacks import (
     FEWEST_BITS,
@@ -217,7 +217,7 @@ def rounding_parts(model: Transformer, task: Task, precision: str) -> list[np.nd
         analysis = CaseAnalysis(model, task)
         form = format_of(precision)
         stream = analysis.uniform_bounds(form).stream
-        outputs = Readout.of(model).rounding(stream.size, stream.E, form, analysis.stored(form))
+        outputs = ReadoutWeights.of(model).rounding(stream.size, stream.E, form, analysis.stored(form))
         return [stream.size, stream.E, outputs]
 
 

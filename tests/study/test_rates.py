@@ -44,7 +44,7 @@ def brief(monkeypatch):
 
 @pytest.fixture
 def nothing_compiled(monkeypatch):
-    empty = compiled_curves.Compiled({}, (), ("compiled: left out",))
+    empty = compiled_curves.CompiledResults({}, (), ("compiled: left out",))
     monkeypatch.setattr(module, "compiled", lambda asked, progress: empty)
 
 
@@ -236,7 +236,7 @@ def test_the_slope_of_a_compiled_curve_is_that_of_its_fall(monkeypatch):
 
     point = lambda x, E: compiled_curves.Point(x, Proved(E), Proved(E), None, None, "")
     fall = [(1, 1.0), (2, 1.0), (4, 1.0 / 16), (8, 1.0 / 256), (16, 1.0 / 250), (32, 1.0 / 256)]
-    built = compiled_curves.Compiled({"c": tuple(point(*p) for p in fall)}, (), ())
+    built = compiled_curves.CompiledResults({"c": tuple(point(*p) for p in fall)}, (), ())
     monkeypatch.setattr(module, "compiled", lambda asked, progress: built)
     found = rates(TASKS["lag"], "heads", values=[1, 2, 4, 8, 16, 32], trained=False)
     one = next(slope for slope in found.slopes if slope.measure == "err_sup")
@@ -295,8 +295,8 @@ def test_compiled_curves_are_kept(monkeypatch, tmp_path):
 
 def test_kept_numbers_are_of_their_types_again():
     point = compiled_curves.Point(2, Proved(0.1 + 0.2), Proved(math.inf), Observed(1e-300), None, "two heads")
-    floor = compiled_curves.Floor("capacity", {1: 0.5, 16: 0.25}, "proved")
-    whole = compiled_curves.Compiled({"compiled": (point,)}, (floor,), ("a note",))
+    floor = compiled_curves.CurveFloor("capacity", {1: 0.5, 16: 0.25}, "proved")
+    whole = compiled_curves.CompiledResults({"compiled": (point,)}, (floor,), ("a note",))
     again = compiled_curves.compiled_from_dict(json.loads(json.dumps(asdict(whole))))
     assert again == whole
     (same,) = again.curves["compiled"]

@@ -10,11 +10,11 @@ import pytest
 from jinja2 import UndefinedError
 
 from memloci import pipeline
-from memloci.observe.lags import HeadLags, Influence
+from memloci.observe.lags import HeadLags, TokenInfluence
 from memloci.observe.portrait import Portrait, portrait
 from memloci.observe.probes import AttentionMap
 from memloci.study.claim import Finding
-from memloci.study.panel import Panel, Series
+from memloci.study.panel import Curve, Panel
 from memloci.study.rates import RatesFinding
 from memloci.study.rates_curves import Slope
 from memloci.study.statistics import Estimate, Part
@@ -23,10 +23,10 @@ from memloci.synthesize import Built, Plans
 from memloci.tasks.short import Adaptive, Fixed
 from memloci.tradeoffs.rates import stated
 from memloci.train.diagnosis import Diagnosis
-from memloci.train.portrait import Compiled, TrainingPortrait, Uses
+from memloci.train.portrait import CompiledReference, TrainingPortrait, Uses
 from memloci.train.reproduce import Reproduction
 from memloci.views.html import render
-from memloci.views.html.compiled import Entry, index_html, report_html
+from memloci.views.html.compiled import IndexEntry, index_html, report_html
 from memloci.views.html.parts import Code, Figure, Span, Sup, Table
 from memloci.views.html.rates import rates_html
 from memloci.views.html.study import study_pages
@@ -50,7 +50,7 @@ def told(page: str | bytes, files=()) -> str:
 
 
 def panel(title: str = HOSTILE) -> Panel:
-    trained = Series(HOSTILE, (1, 2), ((0.5, 0.6), (0.1, 0.2)))
+    trained = Curve(HOSTILE, (1, 2), ((0.5, 0.6), (0.1, 0.2)))
     return Panel(title, HOSTILE, HOSTILE, (trained,), marks=((HOSTILE, 0.7),))
 
 
@@ -90,7 +90,7 @@ def test_a_report_of_weights(compiled):
     rates = replace(stated(task), notes={"heads": HOSTILE, "width": HOSTILE})
     page = told(report_html(hostile, looked, rates, plans))
     assert page.count(HOSTILE) >= 14 and page.count(COMPARES) == 2
-    index = index_html([Entry(HOSTILE, HOSTILE, hostile)], HOSTILE)
+    index = index_html([IndexEntry(HOSTILE, HOSTILE, hostile)], HOSTILE)
     assert told(index, [HOSTILE]).count(HOSTILE) == 5  # the title twice, the name, the description, the route
 
 
@@ -120,12 +120,12 @@ def test_a_report_of_training():
         task=task,
         targets={},
         uses=Uses(
-            Influence(z, weights, weights, 2),
+            TokenInfluence(z, weights, weights, 2),
             (HeadLags(0, 0, z, weights, weights, weights),),
             (AttentionMap(0, 0, np.eye(4)),),
             2,
         ),
-        compiled=Compiled(None, HOSTILE),
+        compiled=CompiledReference(None, HOSTILE),
     )
     page = told(training_html(hostile))
     assert page.count(HOSTILE) >= 15 and page.count(COMPARES) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from memloci.circuits.circuit import Circuit
 from memloci.observe.probes import target_kernels
-from memloci.observe.trace import HeadPeaks, Peak, Recall, Trace
+from memloci.observe.trace import HeadPeaks, Trace, TracedRecall, WeightPeak
 from memloci.routes.registry import ROUTES
 from memloci.synthesize import request_of
 from memloci.tasks.gallery import GALLERY
@@ -26,22 +26,22 @@ def _trace(t: int, lags: list[int], attended: int = -1) -> Trace:
     """Every memory at its lag, read from the successor."""
     x = np.stack([np.arange(t + 1.0), np.linspace(-1, 1, t + 1)], axis=1)
     recalls = tuple(
-        Recall(
+        TracedRecall(
             memory=i,
             level=i - 1,
             layer=i,
             single=True,
             lag=lag,
             blank=lag > t,
-            attended=Peak(lag + attended, 1.0) if lag <= t else Peak(t, 1.0),
-            read=Peak(lag, 1.0) if lag <= t else None,
+            attended=WeightPeak(lag + attended, 1.0) if lag <= t else WeightPeak(t, 1.0),
+            read=WeightPeak(lag, 1.0) if lag <= t else None,
             recalled={"v": x[t - lag, 1] if lag <= t else 0.0},
             target={"v": x[t - lag, 1] if lag <= t else 0.0},
             present=None,
         )
         for i, lag in enumerate(lags, start=1)
     )
-    looks = [HeadPeaks(0, 0, "recalls the token before", (), (Peak(1, 1.0),))]
+    looks = [HeadPeaks(0, 0, "recalls the token before", (), (WeightPeak(1, 1.0),))]
     looks += [HeadPeaks(i, 0, f"recalls memory {i}", (i,), ()) for i in range(1, len(lags) + 1)]
     return Trace(t, x, ("a", "v"), len(lags) + 1, tuple(looks), recalls, np.zeros(1), np.zeros(1))
 
@@ -74,7 +74,7 @@ def test_a_wrong_token_is_said_to_be_wrong():
 
 
 def test_layers_that_carry_alike_are_one_lane():
-    looks = tuple(HeadPeaks(l, 0, "shifts by 1", (), (Peak(1, 1.0),)) for l in range(5))
+    looks = tuple(HeadPeaks(l, 0, "shifts by 1", (), (WeightPeak(1, 1.0),)) for l in range(5))
     base = _trace(9, [4])
     chain = replace(base, layers=6, heads=looks, recalls=(replace(base.recalls[0], layer=5, attended=None),))
     assert [lane.title for lane in lanes._lanes(chain)] == ["layers 1 to 5", "layer 6"]

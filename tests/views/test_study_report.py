@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from memloci.study.claim import Case, Claim, Finding, Grid, Judgement, finding_from_dict
-from memloci.study.panel import Panel, Series, spot_of
+from memloci.study.claim import Claim, Finding, GridCell, Judgement, VerdictGrid, finding_from_dict
+from memloci.study.panel import Curve, Panel, spot_of
 from memloci.study.statistics import NOTHING, Estimate, Part, mean
 from memloci.views.figures.drawing import standalone
 from memloci.views.figures.effects import VERDICTS, effects_figure
@@ -35,11 +35,11 @@ CURVES = Panel(
     "heads H",
     "largest error",
     (
-        Series("lin", HEADS, ((0.5, 0.6, 0.7), (0.2, 0.3, 0.2), (0.1, 0.1, 0.2))),
-        Series("lin", HEADS, ((0.4,), (0.1,), (0.01,)), "certified"),
-        Series("compiled", HEADS, ((0.3,), (0.05,), (0.004,)), "measured"),
-        Series("no heads err less", HEADS, ((0.1,), (0.01,), (0.001,)), "bound"),
-        Series("rate", HEADS, ((0.5,), (0.25,), (0.125,)), "paper"),
+        Curve("lin", HEADS, ((0.5, 0.6, 0.7), (0.2, 0.3, 0.2), (0.1, 0.1, 0.2))),
+        Curve("lin", HEADS, ((0.4,), (0.1,), (0.01,)), "certified"),
+        Curve("compiled", HEADS, ((0.3,), (0.05,), (0.004,)), "measured"),
+        Curve("no heads err less", HEADS, ((0.1,), (0.01,), (0.001,)), "bound"),
+        Curve("rate", HEADS, ((0.5,), (0.25,), (0.125,)), "paper"),
     ),
     log_x=True,
     marks=(("tolerance", 0.001), ("guess", 0.9)),
@@ -48,7 +48,7 @@ WORDS = Panel(
     "By encoding",
     "encoding",
     "share",
-    (Series("dp", ("lin", "log"), ((0.5, 0.6), ())), Series("floor", ("lin",), ((0.1,),), "bound")),
+    (Curve("dp", ("lin", "log"), ((0.5, 0.6), ())), Curve("floor", ("lin",), ((0.1,),), "bound")),
     log_y=False,
     marks=(("chance", 0.2),),
 )
@@ -57,13 +57,13 @@ BAD = Part("the slope is steep", Estimate(-0.1, -0.2, 0.0), -0.5, "slope", "belo
 OPEN = Part("an arm has no numbers", NOTHING, 0.3, "decades")
 
 
-GRID = Grid(
+GRID = VerdictGrid(
     "Every claim, with every change",
     ("1a", "2b"),
     ("no change", "layer norm", "rotary encoding"),
     (
-        (Case("confirmed", GOOD), Case("refuted", BAD), Case("not run", None)),
-        (Case("inconclusive", OPEN), Case("confirmed", GOOD), Case("cannot be", None)),
+        (GridCell("confirmed", GOOD), GridCell("refuted", BAD), GridCell("not run", None)),
+        (GridCell("inconclusive", OPEN), GridCell("confirmed", GOOD), GridCell("cannot be", None)),
     ),
 )
 
@@ -183,9 +183,9 @@ def test_a_claim_s_page_has_all_that_is_needed_to_check_it():
 
 def test_no_text_of_a_finding_becomes_html():
     panel = Panel(
-        HOSTILE, HOSTILE, HOSTILE, (Series(HOSTILE, (HOSTILE,), ((0.5, 1.0),)),), marks=((HOSTILE, 0.7),)
+        HOSTILE, HOSTILE, HOSTILE, (Curve(HOSTILE, (HOSTILE,), ((0.5, 1.0),)),), marks=((HOSTILE, 0.7),)
     )
-    curves = replace(panel, series=(Series(HOSTILE, (1, 2), ((0.5,), (0.1,))),))
+    curves = replace(panel, series=(Curve(HOSTILE, (1, 2), ((0.5,), (0.1,))),))
     words = {
         name: HOSTILE
         for name in ("title", "statement", "source", "design", "measure", "profile", "summary", "command")
@@ -251,9 +251,9 @@ def test_every_part_is_in_the_csv_of_effects():
 
 
 def test_only_what_nothing_reaches_is_hatched():
-    floor = lambda *x: Series("floor", x, ((0.1,),) * len(x), "bound")
+    floor = lambda *x: Curve("floor", x, ((0.1,),) * len(x), "bound")
     drawn = lambda value, *x: panel_figure(
-        Panel("t", "x", "y", (Series("a", (1, 2, 4), ((0.5,), (value,), (0.5,))), floor(*x)))
+        Panel("t", "x", "y", (Curve("a", (1, 2, 4), ((0.5,), (value,), (0.5,))), floor(*x)))
     )
     assert "<pattern" in drawn(0.2, 1, 2, 4) and "<pattern" not in drawn(0.05, 1, 2, 4)
     assert "<pattern" in drawn(0.05, 1), "a floor at one place says nothing about another"
@@ -298,19 +298,19 @@ def test_means_and_intervals_are_of_logarithms_on_a_logarithmic_axis():
 def test_a_zero_on_a_logarithmic_axis_is_marked_and_has_no_mean():
     spot = spot_of(1.0, [0.0, 1.0, 1e-300], log=True, floor=1e-20)
     assert spot.centre is None and spot.zeros == 2 and spot.seeds == (1.0,) and not spot.empty
-    panel = Panel("t", "x", "y", (Series("a", (1, 2), ((0.0, 0.1), (0.2, 0.3))),))
+    panel = Panel("t", "x", "y", (Curve("a", (1, 2), ((0.0, 0.1), (0.2, 0.3))),))
     assert "0 or nearly" in texts(panel_figure(panel))
     assert "0 or nearly" not in texts(panel_figure(replace(panel, log_y=False)))
 
 
 def test_sizes_of_models_are_not_rounded():
-    panel = Panel("t", "width", "y", (Series("a", (8, 1024), ((0.5,), (0.1,))),), log_x=True)
+    panel = Panel("t", "width", "y", (Curve("a", (8, 1024), ((0.5,), (0.1,))),), log_x=True)
     assert "1,024" in texts(panel_figure(panel))
 
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 2_000.0, 1e9])
 def test_values_close_together_have_ticks_at_any_size(size):
-    panel = Panel("t", "x", "y", (Series("a", (1, 2), ((1.3 * size,), (1.31 * size,))),))
+    panel = Panel("t", "x", "y", (Curve("a", (1, 2), ((1.3 * size,), (1.31 * size,))),))
     told = re.findall(r"\d[\d,.]*(?:e-?\d+)?", texts(panel_figure(panel)))
     near = {float(text.replace(",", "")) / size for text in told}
     assert sum(1.05 < tick < 1.65 for tick in near) >= 3, told
@@ -318,8 +318,8 @@ def test_values_close_together_have_ticks_at_any_size(size):
 
 def test_only_points_that_belong_together_are_joined():
     values = ((0.1, 0.2), (0.2, 0.3), (0.4, 0.5))
-    apart = (Series("a", (0.31, 0.12, 0.23), values), Series("b", (0.41, 0.52, 0.63), values))
-    joined = (Series("a", (3, 1, 2), values), Series("b", (4, 5, 6), values))
+    apart = (Curve("a", (0.31, 0.12, 0.23), values), Curve("b", (0.41, 0.52, 0.63), values))
+    joined = (Curve("a", (3, 1, 2), values), Curve("b", (4, 5, 6), values))
     of = lambda series: drawn_series(
         Panel("t", "x", "y", series), {x: float(x) for one in series for x in one.x}
     )
@@ -331,25 +331,25 @@ def test_only_points_that_belong_together_are_joined():
 NAN, INF = float("nan"), float("inf")
 ODD = {
     "nothing": (),
-    "empty": (Series("a", (1, 2), ((), ())),),
-    "empty words": (Series("a", ("u", "v"), ((), ())),),
-    "no x": (Series("a", (), ()),),
-    "one x": (Series("a", (4,), ((0.1, 0.2),)), Series("b", (4,), ((0.01,),), "bound")),
-    "zeros": (Series("a", (0, 1), ((0.0,), (0.0, 0.0))),),
-    "zeros in words": (Series("a", ("u", "v"), ((0.0,), (0.0, 1.0))),),
-    "alike": (Series("a", (1, 2), ((0.5, 0.5), (0.5, 0.5))),),
-    "no numbers": (Series("a", (1, 2), ((NAN, INF), (-INF, 0.5))),),
-    "negative": (Series("a", (-1, 2), ((-1.0, -2.0), (3.0,))),),
-    "tiny": (Series("a", (1, 2), ((1e-300,), (1e-299,))),),
-    "wide": (Series("a", (1, 2), ((1e-9, 1.0), (1e9,))), Series("b", (1, 2), ((1e-90,), (1e-80,)), "bound")),
-    "ten": tuple(Series(f"{k} " * 40, (1, 2, 3), ((0.1 * k + 0.1, 0.2),) * 3) for k in range(10)),
+    "empty": (Curve("a", (1, 2), ((), ())),),
+    "empty words": (Curve("a", ("u", "v"), ((), ())),),
+    "no x": (Curve("a", (), ()),),
+    "one x": (Curve("a", (4,), ((0.1, 0.2),)), Curve("b", (4,), ((0.01,),), "bound")),
+    "zeros": (Curve("a", (0, 1), ((0.0,), (0.0, 0.0))),),
+    "zeros in words": (Curve("a", ("u", "v"), ((0.0,), (0.0, 1.0))),),
+    "alike": (Curve("a", (1, 2), ((0.5, 0.5), (0.5, 0.5))),),
+    "no numbers": (Curve("a", (1, 2), ((NAN, INF), (-INF, 0.5))),),
+    "negative": (Curve("a", (-1, 2), ((-1.0, -2.0), (3.0,))),),
+    "tiny": (Curve("a", (1, 2), ((1e-300,), (1e-299,))),),
+    "wide": (Curve("a", (1, 2), ((1e-9, 1.0), (1e9,))), Curve("b", (1, 2), ((1e-90,), (1e-80,)), "bound")),
+    "ten": tuple(Curve(f"{k} " * 40, (1, 2, 3), ((0.1 * k + 0.1, 0.2),) * 3) for k in range(10)),
     "scattered": tuple(
-        Series(f"{k}", tuple(0.01 * k + 0.13 * j for j in range(4)), ((0.1, 0.2),) * 4) for k in (1, 2, 3)
+        Curve(f"{k}", tuple(0.01 * k + 0.13 * j for j in range(4)), ((0.1, 0.2),) * 4) for k in (1, 2, 3)
     ),
-    "mixed x": (Series("a", (1, "u", True), ((0.1,), (0.2,), (0.3,))),),
+    "mixed x": (Curve("a", (1, "u", True), ((0.1,), (0.2,), (0.3,))),),
     "paper only": (
-        Series("a", (1, 2), ((0.5,), (0.1,)), "paper"),
-        Series("b", ("u",), ((0.1,),), "certified"),
+        Curve("a", (1, 2), ((0.5,), (0.1,)), "paper"),
+        Curve("b", ("u",), ((0.1,),), "certified"),
     ),
 }
 

@@ -19,7 +19,7 @@ from memloci.synthesize import Plans
 from memloci.tasks.short import Adaptive, Essential, Fixed
 from memloci.theory.paper_rates import paper_rates
 from memloci.tradeoffs.rates import Fitted, HeadRates, Rates, Theorem, WidthRates
-from memloci.views.html.compiled import Entry, index_html
+from memloci.views.html.compiled import IndexEntry, index_html
 
 HOSTILE = """<script>alert('1')</script><img src=x onerror="y">&amp;</h1>$x$"""
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -125,7 +125,7 @@ def test_status_is_shown(made, page):
     assert '<span class="badge met">met</span><span>No input' in page
     built = made[0]
     missed = replace(built, certificate=replace(built.certificate, status="missed"))
-    assert '<span class="badge missed">missed</span>' in index_html([Entry("one", "one.html", missed)])
+    assert '<span class="badge missed">missed</span>' in index_html([IndexEntry("one", "one.html", missed)])
 
 
 def test_infinite_bounds_and_no_bits_are_told(made):
@@ -154,7 +154,7 @@ def test_hostile_texts_are_escaped(made):
     hostile = replace(plans, obstacles={HOSTILE: HOSTILE})
     made = Built(task, built.model, c, chosen)
     html = report(made, hostile, seen)
-    index = index_html([Entry(HOSTILE, HOSTILE, made, seen)], HOSTILE)
+    index = index_html([IndexEntry(HOSTILE, HOSTILE, made, seen)], HOSTILE)
     for text in (html, index):
         found = Checked(text)
         assert not {"script", "img"} & set(found.tags)
@@ -293,7 +293,9 @@ def test_a_one_layer_page_has_its_theorem():
 
 def test_index_links_every_entry(made):
     built, _, seen = made
-    html = index_html([Entry("one", "one/report.html", built, seen), Entry("two", "two/report.html", built)])
+    html = index_html(
+        [IndexEntry("one", "one/report.html", built, seen), IndexEntry("two", "two/report.html", built)]
+    )
     found = Checked(html)
     assert [value for tag, name, value in found.attributes if (tag, name) == ("a", "href")] == [
         "one/report.html",

@@ -48,7 +48,7 @@ from memloci.core.errors import BadInput
 from memloci.core.precision import PRECISIONS, Precision, precision_of
 
 MAX_BITS = 1000
-BITS = 192  # tuned: of lower bounds; more is needed below 1e-6
+BOUND_BITS = 192  # tuned: of lower bounds; more is needed below 1e-6
 TOGETHER = 3  # tuned: lags in one lower bound
 # The gate e^{-beta phi(g)} must not overflow; numbers of extended precision have exponents enough.
 
@@ -420,14 +420,14 @@ def _log_floor(rpe: AbstractRPE, lags: tuple[int, ...], price: float, progress: 
         rows,
         mass=None,
         price=price,
-        bits=BITS,
+        bits=BOUND_BITS,
         slowest=-7.0,
         fastest=fastest,
         step=0.25,
         ends=True,
         progress=progress,
     )
-    with ctx.workprec(BITS):
+    with ctx.workprec(BOUND_BITS):
         y = [value.mid().max(arb(-1)).min(arb(1)) for value in proposal.fit.y]
         n = len(rows.edges) - 1
         terms, pairing = [], arb(0)

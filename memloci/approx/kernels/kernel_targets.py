@@ -25,7 +25,7 @@ from memloci.core.errors import BadInput
 from memloci.core.numbers import literal
 from memloci.language.balls import value_at
 from memloci.language.expression import Apply, Constant, Expression, Variable
-from memloci.language.tails import Term
+from memloci.language.tails import TailTerm
 from memloci.tasks.memories.base import Recall
 from memloci.tasks.memories.kernel import NORM_LAGS, Convolution
 from memloci.tasks.memories.lag_table import LagTable
@@ -65,7 +65,7 @@ def norm_above(target: AbstractTarget) -> float:
     return above(total)
 
 
-def _falling(term: Term) -> tuple[float, float, float]:
+def _falling(term: TailTerm) -> tuple[float, float, float]:
     """(C, power, rate) with C z^-power e^(-rate z) at least the term, power >= 0."""
     if term.a <= 0:
         return above(term.C), max(below(-term.a), 0.0), max(below(term.b), 0.0)

@@ -194,7 +194,9 @@ def _prove_cell(cell: Cell, x_lo: arb, x_hi: arb, shrink, level: arb) -> tuple[a
 
 # -- Chebyshev's bound on mass ------------------------------------------------------------------------
 
-FARTHEST = 1024  # tuned: a mass of 2^3800, far beyond the bits of any number here; farther lags take as much
+FARTHEST_BOUND_LAG = (
+    1024  # tuned: a mass of 2^3800, far beyond the bits of any number here; farther lags take as much
+)
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ def chebyshev_mass_of(taps: Mapping[int, Fraction], error: float | Fraction) -> 
     best = ChebyshevMass(given, float(error), 0, Fraction(0))
     if not given:
         return best
-    s = max(0, given[-1][0] - FARTHEST)
+    s = max(0, given[-1][0] - FARTHEST_BOUND_LAG)
     moved = [(t - s, c) for t, c in given if t > s]
     lag = moved[-1][0]
     degree = max(1, lag - 1)

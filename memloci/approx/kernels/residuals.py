@@ -35,7 +35,7 @@ MAX_WINDOW = {"lin": 400_000, "log": 20_000}
 RELATIVE_TAIL = 1e-10
 MAX_BITS = 1 << 15
 TINY = 1e-300  # smaller than any error that a float can report
-FARTHEST = 1 << 800  # a lag; float(lag) must stay finite
+FARTHEST_LAG = 1 << 800  # a lag; float(lag) must stay finite
 MAX_CELLS = 600
 MAX_HALVINGS = 4_000
 
@@ -227,7 +227,7 @@ def _sign_cells(tail: _Tail, n: int, enough: arb) -> arb | None:
         bound = _tail_bound(tail.rpe, tail.a, tail.beta, tail.target, n)
         if bound <= enough:
             return total + abs(tail.sum_beyond(n)).lower().union(bound.upper())
-        if n > FARTHEST:
+        if n > FARTHEST_LAG:
             return None
         hi = n + 1 + (n // 4 if tail.rpe.name == "lin" else int(n**1.25) - n)  # centre / radius about 8
         stretch = _abs_sum_over(tail, n, hi, tail.cell(n + 1, hi))

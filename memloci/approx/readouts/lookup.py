@@ -32,7 +32,7 @@ from memloci.core.precision import PRECISIONS
 from memloci.language.domain import Domain
 
 PLATEAU = 0.25  # of the free gap on either side of a symbol that may be in error
-LONGEST = 8_192  # symbols on one line, whatever the precision
+MOST_SYMBOLS = 8_192  # symbols on one line, whatever the precision
 CANCELLED = 48**2 * 2.0**-24  # tuned: n^2 u before rounding shows; 48 symbols in float32
 ROOM = 1.25  # a gated value may exceed its size by a quarter, and no neuron is near 0
 MAX_WIDTH = 1 << 17
@@ -40,7 +40,7 @@ MAX_WIDTH = 1 << 17
 
 def longest(precision: str) -> int:
     """Symbols on one line before rounding shows."""
-    return max(2, min(LONGEST, math.isqrt(int(CANCELLED / PRECISIONS[precision].u))))
+    return max(2, min(MOST_SYMBOLS, math.isqrt(int(CANCELLED / PRECISIONS[precision].u))))
 
 
 class TooLong(BadInput):
@@ -67,7 +67,7 @@ class Old:
 
 
 @dataclass(frozen=True)
-class Neurons:
+class LookupNeurons:
     """A ReLU layer between named slots."""
 
     inputs: tuple[str, ...]
@@ -92,7 +92,7 @@ class _Neuron:
     c: float
 
 
-class Layer:
+class LookupLayer:
     """Neurons under construction; equal ones are built once."""
 
     def __init__(self):
@@ -116,7 +116,7 @@ class Layer:
         for name, gain in out.items():
             own[name] = own.get(name, 0.0) + float(gain)
 
-    def neurons(self) -> Neurons:
+    def neurons(self) -> LookupNeurons:
         kept = [(n, out) for n, out in self.found.items() if any(out.values())]
         if len(kept) > MAX_WIDTH:
             raise BadInput(f"a table needs {len(kept):,} neurons; at most {MAX_WIDTH:,} are built")
@@ -130,7 +130,7 @@ class Layer:
             for name, gain in out.items():
                 A[column[name], k] = gain
         purposes = tuple(", ".join(self.purposes[n]) for n, _ in kept)
-        return Neurons(inputs, B, np.array([n.c for n, _ in kept]), outputs, A, purposes)
+        return LookupNeurons(inputs, B, np.array([n.c for n, _ in kept]), outputs, A, purposes)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _Line:
         return float(self.hi[k]) + flat, float(self.lo[k + 1]) - flat
 
 
-def place(layer: Layer, variable: Fresh, distances: Sequence[str], absence: str | None) -> None:
+def place(layer: LookupLayer, variable: Fresh, distances: Sequence[str], absence: str | None) -> None:
     """Compare a fresh variable with each letter, for the layers after this one: d_i, and absence."""
     pieces = variable.pieces
     for i, name in enumerate(distances):
@@ -173,13 +173,13 @@ def place(layer: Layer, variable: Fresh, distances: Sequence[str], absence: str 
 
 
 def lookup(
-    layer: Layer,
+    layer: LookupLayer,
     fresh: Sequence[Fresh],
     old: Sequence[Old],
     values: np.ndarray,
     outputs: Sequence[str],
     lags: np.ndarray | None = None,
-    longest: int = LONGEST,
+    longest: int = MOST_SYMBOLS,
 ) -> int:
     """Add the table `values`, of shape (letters of old..., letters of fresh..., outputs). Returns the number
     of symbols on its line. `lags`, of the shape of the cells, proposes a direction."""
@@ -214,13 +214,13 @@ def lookup(
 
 
 def gate(
-    layer: Layer,
+    layer: LookupLayer,
     fresh: Sequence[Fresh],
     old: Sequence[Old],
     passes: np.ndarray,
     payloads: Sequence[tuple[str, str, float]],
     lags: np.ndarray | None = None,
-    longest: int = LONGEST,
+    longest: int = MOST_SYMBOLS,
 ) -> None:
     """For each (slot, destination, size): add the slot's value to the destination where `passes`, else 0.
 
@@ -369,7 +369,7 @@ def _reach(line: _Line, fresh: Sequence[Fresh]) -> tuple[float, float]:
 
 
 def _add_ramp(
-    layer: Layer,
+    layer: LookupLayer,
     line: _Line,
     fresh: Sequence[Fresh],
     living: Mapping[str, float],
@@ -386,7 +386,7 @@ def _add_ramp(
 
 
 def _add_gate(
-    layer: Layer,
+    layer: LookupLayer,
     line: _Line,
     fresh: Sequence[Fresh],
     living: Mapping[str, float],

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from memloci.approx.readouts.ridge_bounds import Target, expression_target, supremum
-from memloci.approx.readouts.ridge_exact import Affine, Row, table_rows, vertex_supremum
+from memloci.approx.readouts.ridge_exact import Affine, SymbolRow, table_rows, vertex_supremum
 from memloci.approx.readouts.ridge_pieces import FORM, Pieces, proved_error
 from memloci.approx.readouts.ridge_sums import (
     Ranges,
@@ -212,7 +212,7 @@ def _at_symbols(
     return supremum(target, W, b, B, c, A, lo, hi, rtol=0.1, atol=1e-12).bound
 
 
-def _rows_target(rows: list[Row], names: tuple[str, ...]) -> Target:
+def _rows_target(rows: list[SymbolRow], names: tuple[str, ...]) -> Target:
     slope = np.array([[float(row.value.a.get(n, 0)) for n in names] for row in rows])
     shift = np.array([float(row.value.b) for row in rows])
     slack = np.array([float(row.error) for row in rows]) * (1 + 1e-12) + 1e-15 * np.abs(shift)

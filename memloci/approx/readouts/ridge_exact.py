@@ -413,7 +413,7 @@ def vertex_supremum(
 
 
 @dataclass(frozen=True)
-class Row:
+class SymbolRow:
     """One combination of symbols: their intervals, f there as an affine function of the rest, its error."""
 
     symbols: tuple[Interval, ...]
@@ -440,12 +440,12 @@ def switch(
 
 def table_rows(
     f: Expression, domains: Mapping[str, Domain], possible: Callable[[Mapping[str, float]], bool] | None
-) -> tuple[tuple[str, ...], list[Row]]:
+) -> tuple[tuple[str, ...], list[SymbolRow]]:
     """f at every possible combination of symbols; no rows when it is no table."""
     names = tuple(sorted(variables(f)))
     discrete = tuple(n for n in names if len(domains[n]) > 1 or domains[n][0].is_point)
     count = math.prod(len(domains[n]) for n in discrete)
-    rows: list[Row] = []
+    rows: list[SymbolRow] = []
     if not discrete or count > MAX_COMBINATIONS:
         return discrete, []
     for symbols in itertools.product(*(domains[n] for n in discrete)):
@@ -460,11 +460,11 @@ def table_rows(
     return discrete, rows
 
 
-def _row(f: Expression, symbols: dict[str, Interval], points: bool, alone: bool) -> Row | None:
+def _row(f: Expression, symbols: dict[str, Interval], points: bool, alone: bool) -> SymbolRow | None:
     if points:
         value = affine(f, {n: Fraction(s.lo) for n, s in symbols.items()})
         if value is not None:
-            return Row(tuple(symbols.values()), value, Fraction(0))
+            return SymbolRow(tuple(symbols.values()), value, Fraction(0))
     if not alone:
         return None
     try:
@@ -475,16 +475,16 @@ def _row(f: Expression, symbols: dict[str, Interval], points: bool, alone: bool)
         return None
     middle = span.lo + span.width / 2
     error = max(Fraction(span.hi) - Fraction(middle), Fraction(middle) - Fraction(span.lo))
-    return Row(tuple(symbols.values()), Affine(b=Fraction(middle)), error)
+    return SymbolRow(tuple(symbols.values()), Affine(b=Fraction(middle)), error)
 
 
-def _joined(row: Row, rows: list[Row]) -> Row:
+def _joined(row: SymbolRow, rows: list[SymbolRow]) -> SymbolRow:
     """The row with the value of an earlier one that it cannot be told from: no step of one ulp."""
     if row.error:
         for other in rows:
             apart = abs(row.value.b - other.value.b)
             if not other.value.a and apart <= row.error + other.error:
-                return Row(row.symbols, other.value, row.error + apart)
+                return SymbolRow(row.symbols, other.value, row.error + apart)
     return row
 
 
@@ -520,7 +520,7 @@ def _codes(lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
 
 
 def _staircase(
-    names: tuple[str, ...], rows: list[Row], box: Box, margins: Mapping[str, float] | None
+    names: tuple[str, ...], rows: list[SymbolRow], box: Box, margins: Mapping[str, float] | None
 ) -> Exact | None:
     lo = np.array([[s.lo for s in row.symbols] for row in rows])
     hi = np.array([[s.hi for s in row.symbols] for row in rows])
@@ -549,7 +549,7 @@ def _staircase(
 
 
 def _steps(
-    names: tuple[str, ...], rows: list[Row], box: Box, a: list[Fraction], mu: list[Fraction]
+    names: tuple[str, ...], rows: list[SymbolRow], box: Box, a: list[Fraction], mu: list[Fraction]
 ) -> Exact | None:
     u = Affine({n: x for n, x in zip(names, a, strict=True) if x})
     blur = sum((abs(x) * m for x, m in zip(a, mu, strict=True)), Fraction(0))

@@ -31,7 +31,7 @@ CLIMBERS = 300
 
 
 @dataclass(frozen=True)
-class Fit:
+class RidgeFit:
     W: Array
     b: float
     B: Array
@@ -85,7 +85,7 @@ class Greedy:
             norms[k] = 0.0
         return np.array(chosen, dtype=int)
 
-    def fit(self, m: int) -> tuple[Fit, float]:
+    def fit(self, m: int) -> tuple[RidgeFit, float]:
         """The first m ridges, and the largest error found."""
         chosen = self.order[:m]
         points, y = self.points, self.y
@@ -103,7 +103,7 @@ class Greedy:
         B = self.directions[chosen] / self.radius
         c = self.offsets[chosen] - B @ self.centre
         W = x[1 : d + 1] / self.radius
-        return Fit(W, float(x[0] - W @ self.centre), B, c, x[d + 1 :]), max(error, worst)
+        return RidgeFit(W, float(x[0] - W @ self.centre), B, c, x[d + 1 :]), max(error, worst)
 
     def _values(self, points: Array) -> Array:
         where = np.clip(self.centre + points * self.radius, self.lo, self.hi)

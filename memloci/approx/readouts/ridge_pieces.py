@@ -33,7 +33,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Profile:
+class RidgeProfile:
     """phi on [lo, hi], and I = int sqrt|phi''| / 4: n pieces reach about (I / n)^2."""
 
     phi: Expression
@@ -79,7 +79,7 @@ class Profile:
         return y, errors + 1e-300
 
 
-def profile(phi: Expression, lo: float, hi: float) -> Profile:
+def profile(phi: Expression, lo: float, hi: float) -> RidgeProfile:
     grid = lo + (hi - lo) * (1 - np.cos(np.linspace(0, np.pi, GRID + 1))) / 2  # finer where ends may be steep
     y = _values(phi, grid)
     slopes = np.diff(y) / np.diff(grid)
@@ -88,7 +88,7 @@ def profile(phi: Expression, lo: float, hi: float) -> Profile:
     noise = 1e-9 * (np.abs(y).max() + 1e-300)  # rounding looks like curvature on a fine grid
     density = np.maximum(density, math.sqrt(noise) / (hi - lo))
     share = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(grid))])
-    return Profile(phi, lo, hi, float(share[-1]), grid, share / share[-1])
+    return RidgeProfile(phi, lo, hi, float(share[-1]), grid, share / share[-1])
 
 
 def _values(phi: Expression, s: Any) -> Any:

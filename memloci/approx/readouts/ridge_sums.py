@@ -25,8 +25,8 @@ import numpy as np
 
 from memloci.approx.readouts.ridge_bounds import Supremum, expression_target, supremum
 from memloci.approx.readouts.ridge_exact import Affine, Exact, affine, piecewise_linear, switch
-from memloci.approx.readouts.ridge_fit import MAX_FIT_WIDTH, Fit, Greedy
-from memloci.approx.readouts.ridge_pieces import Pieces, Profile, profile, proved_error
+from memloci.approx.readouts.ridge_fit import MAX_FIT_WIDTH, Greedy, RidgeFit
+from memloci.approx.readouts.ridge_pieces import Pieces, RidgeProfile, profile, proved_error
 from memloci.approx.readouts.ridge_terms import Direction, decompose, polynomial, written_addends
 from memloci.core.errors import BadInput
 from memloci.core.intervals import Interval, up
@@ -88,7 +88,7 @@ class _Plan:
 
     f: Expression
     exact: Exact
-    ridges: tuple[tuple[Direction, Profile], ...] = ()
+    ridges: tuple[tuple[Direction, RidgeProfile], ...] = ()
     residual: Fraction = Fraction(0)
     remaining: tuple[Expression, ...] = ()
     how: str = ""
@@ -383,7 +383,7 @@ def _ridges_built(plan: _Plan, box: dict[str, Interval], target: float, toleranc
     if not plan.ridges:
         return _Built(base, tuple(relus), error, plan.how)
     share, total, errors = _share(plan, target), math.inf, [math.inf]
-    made: list[tuple[Direction, Profile, Pieces]] = []
+    made: list[tuple[Direction, RidgeProfile, Pieces]] = []
     for attempt in range(8):
         counts = _pieces_for(plan, share)
         made = [(u, p, p.pieces(n)) for (u, p), n in zip(plan.ridges, counts, strict=True)]
@@ -411,7 +411,7 @@ def _ridges_built(plan: _Plan, box: dict[str, Interval], target: float, toleranc
 
 def _fitted(
     f: Expression, box: dict[str, Interval], tolerance: float | None, width: int, seed: int
-) -> tuple[Fit, Supremum]:
+) -> tuple[RidgeFit, Supremum]:
     names = tuple(sorted(variables(f)))
     lo, hi = np.array([box[n].lo for n in names]), np.array([box[n].hi for n in names])
     width = min(width, MAX_FIT_WIDTH)
@@ -440,7 +440,7 @@ def _fitted(
     return best
 
 
-def _joined(built: _Built, fit: Fit, names: tuple[str, ...], bound: Supremum) -> _Built:
+def _joined(built: _Built, fit: RidgeFit, names: tuple[str, ...], bound: Supremum) -> _Built:
     form = lambda row, b: Affine(
         {n: Fraction(float(x)) for n, x in zip(names, row, strict=True) if x}, Fraction(float(b))
     )

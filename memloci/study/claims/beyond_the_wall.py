@@ -8,7 +8,7 @@ from typing import Any
 from memloci.core.numbers import lower_number, number, percent
 from memloci.core.proved import Proved
 from memloci.study.arms import MEAN_SQUARE, factor, fixed, gain, model, series
-from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile, Series
+from memloci.study.claim import Arm, Curve, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Estimate, Part
 
 FAR = 8  # proved: of one layer of lin heads error + mass 2^-24 is at least the floor, 1 (precision_wall.py)
@@ -68,8 +68,8 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
                 "",
                 "sup error",
                 (
-                    Series("floor", (LAYER,), ((floor,),), "bound"),
-                    Series("compiled", (name,), ((E,),), "certified"),
+                    Curve("floor", (LAYER,), ((floor,),), "bound"),
+                    Curve("compiled", (name,), ((E,),), "certified"),
                 ),
             ),
         ),

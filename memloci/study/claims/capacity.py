@@ -6,7 +6,7 @@ from typing import Any
 from memloci.core.numbers import number
 from memloci.core.proved import Proved
 from memloci.study.arms import PAYLOAD, SUP, adaptive, model, series
-from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
+from memloci.study.claim import Arm, Claim, Curve, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Estimate, Part, mean
 
 T, VALUES = 8, 4  # lags that can be asked for, and the numbers that the state of one head of this width holds
@@ -44,8 +44,8 @@ def judge(evidence: Evidence) -> Judgement:
     parts.append(
         Part(f"{DP}: proved for every past", Estimate(E, E, E), RIGHT, "sup error", "below", "proof")
     )
-    dots = Series("largest error found", tuple(found), tuple(map(tuple, found.values())), "measured")
-    proved = Series("certified", (DP,), ((E,),), "certified")
+    dots = Curve("largest error found", tuple(found), tuple(map(tuple, found.values())), "measured")
+    proved = Curve("certified", (DP,), ((E,),), "certified")
     trained = series(evidence, "mean square", [(name, name) for name in (DPF, TMX)])
     return Judgement(
         tuple(parts),

@@ -17,7 +17,7 @@ from typing import Any
 
 from memloci.core.numbers import number, to_digits
 from memloci.study.arms import MEAN_SQUARE, changed, essential, factor, gain, model, series
-from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
+from memloci.study.claim import Arm, Claim, Curve, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Part, combination, difference
 
 POWER, HEADS = -1.5, 8
@@ -60,7 +60,7 @@ def judge(evidence: Evidence) -> Judgement:
     missed, helped = difference(random, compiled, level), gain(evidence, RANDOM, EXPONENTS, level)
     closed = combination([(1.0, random), (1.0, compiled), (-2.0, best)], level)
     dots = series(evidence, "trained", [(name, name) for name in evidence.results])
-    yardstick = Series("computed", ("the same heads, by least squares",), ((least,),), "measured")
+    yardstick = Curve("computed", ("the same heads, by least squares",), ((least,),), "measured")
     return Judgement(
         parts=(
             Part("training stays above what the heads can express", missed, MARGIN, "decades"),

@@ -7,10 +7,10 @@ from typing import Any
 from memloci.core.numbers import decimals
 from memloci.core.precision import PRECISIONS
 from memloci.study.arms import SUP, fixed, model, series
-from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Series
+from memloci.study.claim import Arm, Claim, Curve, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Estimate, Part, mean
 
-HEADS = 16
+WALL_HEADS = 16
 ENCODINGS = ("lin", "log")
 RECALLED = 0.5  # sup error: half of what answering 0 leaves
 UNIT = PRECISIONS["float32"].u
@@ -28,7 +28,7 @@ def _name(encoding: str, lag: int) -> str:
 def arms(profile: Profile) -> Sequence[Arm]:
     training = {"steps": profile.pick(1000, 10_000), "batch": 32, "length": 24, "held_out": 128}
     return [
-        Arm(_name(encoding, lag), fixed([lag], "x1"), model(HEADS, 0, encoding=encoding), training)
+        Arm(_name(encoding, lag), fixed([lag], "x1"), model(WALL_HEADS, 0, encoding=encoding), training)
         for encoding in ENCODINGS
         for lag in _lags(profile)
     ]
@@ -55,13 +55,17 @@ def judge(evidence: Evidence) -> Judgement:
         built = {lag: _built(encoding, lag) for lag in floors if lag <= wall}
         lines = (
             series(evidence, "trained", trained, SUP),
-            Series("compiled", tuple(built), tuple((E,) for E in built.values()), "certified"),
-            Series("any heads: floor", tuple(floors), tuple((e,) for e in floors.values()), "bound"),
+            Curve("compiled", tuple(built), tuple((E,) for E in built.values()), "certified"),
+            Curve("any heads: floor", tuple(floors), tuple((e,) for e in floors.values()), "bound"),
         )
         recalled = (("recalled", RECALLED),)
         panels.append(
             Panel(
-                f"One layer of {HEADS} {encoding} heads, one lag", "lag", "sup error", lines, marks=recalled
+                f"One layer of {WALL_HEADS} {encoding} heads, one lag",
+                "lag",
+                "sup error",
+                lines,
+                marks=recalled,
             )
         )
         reached = f"{decimals(sum(stops) / len(stops), 1)}" if stops else "no number"
@@ -122,7 +126,7 @@ def _built(encoding: Any, lag: int) -> float:
 
     task = task_from_dict(fixed([lag], "x1"))
     request = request_of(task, RECALLED, "float32")
-    found = fit(encoding, [SingleLag(lag)], HEADS, precision="float32", rounding=ROUNDING, moves=0)
+    found = fit(encoding, [SingleLag(lag)], WALL_HEADS, precision="float32", rounding=ROUNDING, moves=0)
     if found.error >= RECALLED:
         return 1.0  # answering 0 does as well
     return float(certify(compile_circuit(kernel_circuit(request, found)), task, tolerance=RECALLED).bound)
@@ -143,10 +147,10 @@ CLAIM = Claim(
     statement="Trained layers of lin or log heads recall single lags up to about the one that the mass bound allows in float32.",
     source="ours",
     design=(
-        f"One layer of {HEADS} heads without FFN learns to repeat the token at one lag. A lag is recalled if no error above "
+        f"One layer of {WALL_HEADS} heads without FFN learns to repeat the token at one lag. A lag is recalled if no error above "
         f"{RECALLED} was found; a seed stops at the first that is not. The mass bound proves that error + mass 2^-24 has a "
         f"floor, and predicts the last lag whose floor is below {RECALLED}. The claim fails if training gets beyond it, or "
-        f"stops more than one lag before it. Compiled layers of {HEADS} heads are shown beside it: where training stops earlier than they "
+        f"stops more than one lag before it. Compiled layers of {WALL_HEADS} heads are shown beside it: where training stops earlier than they "
         "do, it is not the precision that stops it."
     ),
     measure=SUP,

@@ -20,7 +20,7 @@ from typing import Any
 
 from memloci.core.errors import BadInput
 from memloci.study.arms import MEAN_SQUARE
-from memloci.study.claim import Arm, Case, Claim, Evidence, Grid, Judgement, Profile
+from memloci.study.claim import Arm, Claim, Evidence, GridCell, Judgement, Profile, VerdictGrid
 from memloci.study.claims import CLAIMS, load_claim
 from memloci.study.statistics import NOTHING, Estimate, Part, Verdict, deciding, overall
 from memloci.tasks.memories.kernel import Convolution
@@ -144,7 +144,7 @@ def judge(evidence: Evidence) -> Judgement:
     found = {case: _again(evidence, *case, judged) for case in cases}
     parts = tuple(_part(found, change) for change in CHANGES)
     columns = (AS_IT_IS, *CHANGES)
-    grid = Grid(
+    grid = VerdictGrid(
         "Every claim, with every change",
         tuple(claim for claim in JUDGED if (claim, AS_IT_IS) in found),
         columns,
@@ -185,12 +185,12 @@ def _part(cases: Mapping[tuple[str, str], Retried], change: str) -> Part:
     )
 
 
-def _cell(again: Retried | None) -> Case:
+def _cell(again: Retried | None) -> GridCell:
     if again is None:
-        return Case("not run", None)
+        return GridCell("not run", None)
     if again.verdict is None:
-        return Case("cannot be", None)
-    return Case(again.verdict, deciding(again.parts))
+        return GridCell("cannot be", None)
+    return GridCell(again.verdict, deciding(again.parts))
 
 
 def _summary(cases: Mapping[tuple[str, str], Retried]) -> str:

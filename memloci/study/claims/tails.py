@@ -6,7 +6,7 @@ from memloci.study.arms import MEAN_SQUARE, SUP, essential, factor, gain, in_hea
 from memloci.study.claim import Arm, Evidence, Judgement, Panel, Profile
 from memloci.study.statistics import Estimate, Part
 
-HEADS = (1, 4)  # a verdict at both: with one head, and with several, where the wrong kind could catch up
+TAIL_HEADS = (1, 4)  # a verdict at both: with one head, and with several, where the wrong kind could catch up
 MARGIN = 0.3  # decades: a factor of 2
 ENCODINGS = ("lin", "log")
 
@@ -20,7 +20,7 @@ def _beside(encoding: str, heads: int) -> str:
 
 
 def all_heads(profile: Profile) -> tuple[int, ...]:
-    return profile.pick(HEADS, (1, 2, 4, 8, 16))
+    return profile.pick(TAIL_HEADS, (1, 2, 4, 8, 16))
 
 
 def tail_arms(kernel: str, other: str, profile: Profile) -> Sequence[Arm]:
@@ -39,14 +39,14 @@ def tail_arms(kernel: str, other: str, profile: Profile) -> Sequence[Arm]:
     beside = [
         Arm(_beside(encoding, H), essential(other), model(H, 0, encoding=encoding), training, context=True)
         for encoding in ENCODINGS
-        for H in HEADS
+        for H in TAIL_HEADS
     ]
     return own + profile.pick([], beside)
 
 
 def tail_judge(kernel: str, other: str, expected: str, wrong: str, evidence: Evidence) -> Judgement:
-    level = evidence.level(len(HEADS))
-    effects = {H: gain(evidence, name(wrong, H), name(expected, H), level) for H in HEADS}
+    level = evidence.level(len(TAIL_HEADS))
+    effects = {H: gain(evidence, name(wrong, H), name(expected, H), level) for H in TAIL_HEADS}
     parts = tuple(
         Part(f"{expected} below {wrong} with {in_heads(H)}", effect, MARGIN, "decades")
         for H, effect in effects.items()
@@ -57,12 +57,17 @@ def tail_judge(kernel: str, other: str, expected: str, wrong: str, evidence: Evi
         _panel("Largest error found", heads, name, evidence, SUP, "sup error"),
     ]
     said = f"On {kernel} {_sentence(expected, wrong, effects)}."
-    if _beside(expected, HEADS[0]) in evidence:
-        others = {H: gain(evidence, _beside(wrong, H), _beside(expected, H), level) for H in HEADS}
+    if _beside(expected, TAIL_HEADS[0]) in evidence:
+        others = {H: gain(evidence, _beside(wrong, H), _beside(expected, H), level) for H in TAIL_HEADS}
         said += f" On {other}, which no head holds exactly, {_sentence(expected, wrong, others)}."
         panels.append(
             _panel(
-                f"On {other}: mean square error", HEADS, _beside, evidence, MEAN_SQUARE, "mean square error"
+                f"On {other}: mean square error",
+                TAIL_HEADS,
+                _beside,
+                evidence,
+                MEAN_SQUARE,
+                "mean square error",
             )
         )
     return Judgement(parts, said, tuple(panels))

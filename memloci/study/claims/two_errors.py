@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from memloci.core.numbers import decimals
 from memloci.study.arms import MEAN_SQUARE, SUP
-from memloci.study.claim import Arm, Claim, Evidence, Judgement, Panel, Profile, Result, Series
+from memloci.study.claim import Arm, Claim, Curve, Evidence, Judgement, Panel, Profile, Result
 from memloci.study.claims import (
     heads_for_memories,
     lin_for_light_tails,
@@ -60,10 +60,10 @@ def judge(evidence: Evidence) -> Judgement:
     )
 
 
-def _points(name: str, results: Sequence[Result]) -> Series:
+def _points(name: str, results: Sequence[Result]) -> Curve:
     whole = [result for result in results if result.values(MEAN_SQUARE)]
     x = tuple(statistics.fmean(result.values(MEAN_SQUARE)) for result in whole)
-    return Series(name, x, tuple(tuple(result.values(SUP)) for result in whole))
+    return Curve(name, x, tuple(tuple(result.values(SUP)) for result in whole))
 
 
 def _tau(results: Sequence[Result], level: float) -> Estimate:

@@ -11,25 +11,25 @@ from matplotlib.axes import Axes
 from memloci.views.figures.drawing import BLUE, GREEN, RED, SERIES, SOFT, plain_text, svg_of
 
 if TYPE_CHECKING:
-    from memloci.detect.detection import Candidate, Influence
+    from memloci.detect.detection import Candidate, LagCorrelation
 
 MOST_DRAWN = 1_024  # lags; of more, the largest of each group
 
 
-def influence_figure(name: str, influences: Sequence[Influence], lags: Sequence[int] = ()) -> str:
+def influence_figure(name: str, influences: Sequence[LagCorrelation], lags: Sequence[int] = ()) -> str:
     """The correlation at each lag with the band of chance, and marks at the lags that were chosen."""
     height = 0.7 + 1.7 * len(influences)
     return svg_of(name, height, lambda f: _influences(f, influences, lags))
 
 
-def _influences(figure, influences: Sequence[Influence], lags: Sequence[int]) -> None:
+def _influences(figure, influences: Sequence[LagCorrelation], lags: Sequence[int]) -> None:
     panels = figure.subplots(len(influences), 1, squeeze=False, sharex=True)[:, 0]
     for axes, one, color in zip(panels, influences, SERIES, strict=False):
         _influence(axes, one, color, lags)
     panels[-1].set_xlabel("lag")
 
 
-def _influence(axes: Axes, one: Influence, color: str, lags: Sequence[int]) -> None:
+def _influence(axes: Axes, one: LagCorrelation, color: str, lags: Sequence[int]) -> None:
     z, values, half = (np.asarray(v, float) for v in (one.lags, one.values, one.half_widths))
     if len(z) > MOST_DRAWN:
         every = -(-len(z) // MOST_DRAWN)

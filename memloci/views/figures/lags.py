@@ -17,15 +17,15 @@ from memloci.views.figures.drawing import BLUE, INK, SERIES, SOFT, decade_ticks,
 from memloci.views.figures.training import LINES, MARKS
 
 if TYPE_CHECKING:
-    from memloci.observe.lags import HeadLags, Influence
+    from memloci.observe.lags import HeadLags, TokenInfluence
 
 
-def influence_figure(influence: Influence, task: Task) -> str:
+def influence_figure(influence: TokenInfluence, task: Task) -> str:
     """Which lags the output depends on, of the model and of the target."""
     return svg_of("influence", 3.0, lambda f: _influence(f.subplots(), influence, task))
 
 
-def _influence(axes: Axes, influence: Influence, task: Task) -> None:
+def _influence(axes: Axes, influence: TokenInfluence, task: Task) -> None:
     axes.plot(
         influence.z,
         influence.target,

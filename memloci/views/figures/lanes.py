@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from memloci.core.numbers import coordinate, decimals, number
 
 if TYPE_CHECKING:
-    from memloci.observe.trace import HeadPeaks, Peak, Recall, Trace
+    from memloci.observe.trace import HeadPeaks, Trace, TracedRecall, WeightPeak
 
 COLOURS = ("blue", "red", "green", "purple", "orange", "sky")  # variables of the page
 CELL, GAP, LANE, LINE = 48, 26, 30, 15
@@ -29,7 +29,7 @@ class Lane:
     last: int
     purposes: tuple[str, ...]  # of its heads
     carriers: tuple[HeadPeaks, ...]  # heads that only carry
-    recalls: tuple[Recall, ...]  # memories that are complete after it
+    recalls: tuple[TracedRecall, ...]  # memories that are complete after it
 
     @property
     def title(self) -> str:
@@ -141,7 +141,7 @@ def _columns(trace: Trace) -> list[int]:
     return sorted(p for p in near if 0 <= p <= t)
 
 
-def visible(glance: Peak | None) -> Peak | None:
+def visible(glance: WeightPeak | None) -> WeightPeak | None:
     """A weight worth an arrow; where heads cancel each other there is none."""
     return glance if glance and glance.is_clear else None
 
@@ -175,7 +175,7 @@ def _cells(
     trace: Trace, positions: list[int], x: dict[int, float], top: float, box: float, channels: tuple[str, ...]
 ) -> Drawing:
     cells = Drawing(x)
-    held: dict[int, list[Recall]] = {}
+    held: dict[int, list[TracedRecall]] = {}
     for recall in trace.recalls:
         if recall.read:
             held.setdefault(trace.t - recall.read.lag, []).append(recall)
@@ -214,7 +214,7 @@ def _draw_carry(drawing: Drawing, trace: Trace, lane: Lane, y: float, right: flo
 
 
 def _draw_recall(
-    drawing: Drawing, trace: Trace, recall: Recall, y: float, right: float
+    drawing: Drawing, trace: Trace, recall: TracedRecall, y: float, right: float
 ) -> list[tuple[float, float, str]]:
     """Solid: where attention looks. Dotted: from there, or from here, to the token that is read."""
     t, colour, start = trace.t, colour_of(recall), drawing.x[trace.t]
@@ -236,7 +236,7 @@ def _draw_recall(
     return ends
 
 
-def _recall_text(recall: Recall) -> str:
+def _recall_text(recall: TracedRecall) -> str:
     name = f"m{recall.memory}: "
     held = ", ".join(
         f"{channel} = {short_number(value)}" for channel, value in list(recall.recalled.items())[:2]
@@ -252,7 +252,7 @@ def _cut(text: str, most: int = MOST_LETTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def colour_of(recall: Recall) -> str:
+def colour_of(recall: TracedRecall) -> str:
     return COLOURS[recall.level % len(COLOURS)]
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from memloci.core.numbers import finite, number, to_digits
-from memloci.study.panel import Panel, Series, Spot
+from memloci.study.panel import Curve, Panel, Spot
 from memloci.views.figures.drawing import INK, SERIES, SOFT, WIDTH, decade_ticks, wrapped
 
 COLORS = (*SERIES, INK, "#8c6d46")
@@ -32,7 +32,7 @@ LETTER = 0.058  # inches, of a legend's letters; about
 class Drawn:
     """A series, ready to be drawn."""
 
-    series: Series
+    series: Curve
     label: str
     spots: tuple[Spot, ...]
     color: str
@@ -72,7 +72,7 @@ def in_rows(panel: Panel) -> bool:
     return not all(isinstance(x, int | float) and not isinstance(x, bool) for x in xs)
 
 
-def _label(series: Series) -> str:
+def _label(series: Curve) -> str:
     told = series.name.lower()
     missing = ", ".join(word for word in KINDS[series.kind] if word.split()[0] not in told)
     return wrapped(f"{series.name} ({missing})" if missing else series.name, 56, 2)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from memloci.core.numbers import number
-from memloci.study.claim import Case, Grid
+from memloci.study.claim import GridCell, VerdictGrid
 from memloci.views.figures.drawing import GRID, INK, SOFT, plain_text, svg_of, wrapped
 from memloci.views.figures.effects import VERDICTS
 
@@ -22,11 +22,11 @@ CAPTION = (
 )
 
 
-def grid_figure(grid: Grid, name: str = "grid") -> str:
+def grid_figure(grid: VerdictGrid, name: str = "grid") -> str:
     return svg_of(name, HEAD + ROW * len(grid.rows), lambda figure: _draw(figure, grid), WIDTH)
 
 
-def _draw(figure: Figure, grid: Grid) -> None:
+def _draw(figure: Figure, grid: VerdictGrid) -> None:
     axes = figure.subplots()
     axes.set_xlim(0, len(grid.columns))
     axes.set_ylim(len(grid.rows), 0)
@@ -46,7 +46,7 @@ def _draw(figure: Figure, grid: Grid) -> None:
     figure.suptitle(wrapped(grid.title, 90, 2), x=0.01, ha="left", fontsize=10, fontweight="bold")
 
 
-def _cell(axes: Axes, x: int, y: int, case: Case, turned: bool) -> None:
+def _cell(axes: Axes, x: int, y: int, case: GridCell, turned: bool) -> None:
     if case.part is None:
         axes.text(
             x + 0.5, y + 0.5, WORDS.get(case.verdict, ""), ha="center", va="center", fontsize=8, color=SOFT

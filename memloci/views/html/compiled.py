@@ -39,7 +39,7 @@ MOST_DOINGS = 24  # rows of what heads do
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """One row of an index: a compiled task and where its report lies."""
 
     name: str
@@ -49,9 +49,9 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class IndexPage:
+class CompiledIndexPage:
     title: str
-    entries: Sequence[Entry]
+    entries: Sequence[IndexEntry]
     titles: list[str]
     statuses: list[Span]
     heads: list[str]
@@ -173,9 +173,9 @@ def report_html(
     return render("compiled.html", page)
 
 
-def index_html(entries: Sequence[Entry], title: str = "Compiled memories") -> str:
+def index_html(entries: Sequence[IndexEntry], title: str = "Compiled memories") -> str:
     """A page that lists compiled tasks, each with a link to its report."""
-    page = IndexPage(
+    page = CompiledIndexPage(
         title,
         entries,
         [task_title(entry.built.task) for entry in entries],

@@ -14,14 +14,14 @@ from memloci.tasks.task import Task
 from memloci.views.figures.lanes import colour_of, picture, short_number, visible
 
 if TYPE_CHECKING:
-    from memloci.observe.trace import Recall, Trace
+    from memloci.observe.trace import Trace, TracedRecall
 
 
 @dataclass(frozen=True)
 class RecallRow:
     """What became of one memory."""
 
-    recall: Recall
+    recall: TracedRecall
     colour: str
     text: str
     attended: str
@@ -76,7 +76,7 @@ def _interest(trace: Trace) -> tuple[int, int, int]:
     return len(there), sum(lag > 1 for lag in lags), sum(lags)
 
 
-def _recalled_text(recall: Recall) -> str:
+def _recalled_text(recall: TracedRecall) -> str:
     told = []
     for channel, value in recall.recalled.items():
         wanted = recall.target[channel]
@@ -85,7 +85,7 @@ def _recalled_text(recall: Recall) -> str:
     return ", ".join(told)
 
 
-def _attended_text(trace: Trace, recall: Recall) -> str:
+def _attended_text(trace: Trace, recall: TracedRecall) -> str:
     attended, read = recall.attended, recall.read
     if trace.t == 0:
         return "at nothing: there is no past"

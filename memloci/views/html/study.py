@@ -52,7 +52,7 @@ class VerdictRow:
 
 
 @dataclass(frozen=True)
-class IndexPage:
+class StudyIndexPage:
     title: str
     count: int
     summary: str  # how many have which verdict
@@ -118,7 +118,7 @@ def index_html(findings: Sequence[Finding], about: Mapping[str, str]) -> str:
     seconds = sum(finding.seconds for finding in findings)
     facts = {"profile": profiles or DASH, "time of one core": duration(seconds)}
     commands = [about["command"]] if "command" in about else [finding.command for finding in findings]
-    page = IndexPage(
+    page = StudyIndexPage(
         "Study",
         len(findings),
         ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in BADGES if counts[verdict]),

@@ -20,7 +20,7 @@ from memloci.views.html.parts import Cell, Code, Figure, Table
 from memloci.views.html.render import render
 
 if TYPE_CHECKING:
-    from memloci.sweeps.summary import Entry, Group, Measure, SweepSummary
+    from memloci.sweeps.summary import Group, Measure, SweepSummary, SweptRun
 
 MOST_FIELDS = 6  # with a figure of their own
 MOST_ROWS = 200  # of a table
@@ -37,7 +37,7 @@ class Over:
 
 
 @dataclass(frozen=True)
-class Reason:
+class SweepReason:
     """A diagnosis, with the sentence of one run as an example; numbers differ between groups."""
 
     title: str
@@ -54,7 +54,7 @@ class SweepPage:
     over: list[Over]
     courses: Figure | None
     groups: Table
-    reasons: list[Reason]
+    reasons: list[SweepReason]
     without_result: Table  # runs that diverged, failed, or have not run
     unlisted: int
 
@@ -130,7 +130,7 @@ def _over(sweep: SweepSummary, k: int) -> Over:
     return Over(("Error over ", Code(field)), figures, " ".join(parts))
 
 
-def _next_field(entries: Sequence[Entry], fields: Sequence[str], k: int) -> str | None:
+def _next_field(entries: Sequence[SweptRun], fields: Sequence[str], k: int) -> str | None:
     """The next setting with few enough values for a line each."""
     for name in [*fields[k + 1 :], *fields[:k]]:
         if 1 < len({repr(entry.settings.get(name)) for entry in entries}) <= MOST_SERIES:
@@ -138,7 +138,7 @@ def _next_field(entries: Sequence[Entry], fields: Sequence[str], k: int) -> str 
     return None
 
 
-def _lines(entries: Sequence[Entry], field: str, other: str | None, measure: Measure) -> list[Line]:
+def _lines(entries: Sequence[SweptRun], field: str, other: str | None, measure: Measure) -> list[Line]:
     found: dict[Any, dict[Any, list[float]]] = {}
     for entry in entries:
         value = entry.value(measure.name)
@@ -201,14 +201,14 @@ def _group_row(group: Group, fields: Sequence[str]) -> list[Cell]:
     return [*settings, group.runs, group.learned, *spreads, ", ".join(names)]
 
 
-def _reasons(sweep: SweepSummary) -> list[Reason]:
+def _reasons(sweep: SweepSummary) -> list[SweepReason]:
     known = [one for one in sweep.reasons if one is not None]
     counts, first = Counter(one.name for one in known), {one.name: one for one in reversed(known)}
     title = lambda name: name[:1].upper() + name[1:]
-    return [Reason(title(name), count, first[name].sentence) for name, count in counts.items()]
+    return [SweepReason(title(name), count, first[name].sentence) for name, count in counts.items()]
 
 
-def _without_result(sweep: SweepSummary, entries: Sequence[Entry]) -> Table:
+def _without_result(sweep: SweepSummary, entries: Sequence[SweptRun]) -> Table:
     heads = [*map(short, sweep.fields), "seed", "what happened"]
     rows = []
     for entry in entries:

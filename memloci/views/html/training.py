@@ -66,7 +66,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Reason:
+class TrainingReason:
     """A diagnosis, how many runs have it, and what it rests on."""
 
     diagnosis: Diagnosis
@@ -98,7 +98,7 @@ class TrainingPage:
     kicker: str
     training: TrainingPortrait
     tiles: dict[str, Cell]
-    reasons: list[Reason]
+    reasons: list[TrainingReason]
     memory: MemoryCard | None
     loss: Figure
     errors: Figure | None
@@ -165,7 +165,7 @@ def _float(x: Any) -> float | None:
 # -- why --------------------------------------------------------------------------------------------------
 
 
-def _reasons(training: TrainingPortrait) -> list[Reason]:
+def _reasons(training: TrainingPortrait) -> list[TrainingReason]:
     """Every diagnosis once; that of the best run comes first among those of as many runs."""
     found = [
         training.diagnosis,
@@ -174,7 +174,7 @@ def _reasons(training: TrainingPortrait) -> list[Reason]:
     ]
     first = {one.name: one for one in reversed(found)}
     counts = Counter(one.name for one in found)
-    return [Reason(first[name], runs, _evidence(first[name])) for name, runs in counts.most_common()]
+    return [TrainingReason(first[name], runs, _evidence(first[name])) for name, runs in counts.most_common()]
 
 
 def _evidence(one: Diagnosis) -> Table:

@@ -11,7 +11,7 @@ from memloci.certify.certificate import Certificate
 from memloci.core.numbers import literal, lower_number, number, upper_number
 from memloci.observe.sup_error import Measurement
 from memloci.synthesize import Plan, Plans
-from memloci.tradeoffs.depth_table import Row
+from memloci.tradeoffs.depth_table import DepthRow
 from memloci.tradeoffs.rates import HeadRates, Rates, Theorem
 from memloci.views.terminal.tasks import plain_table
 from memloci.views.text.sizes import sizes_text
@@ -154,7 +154,7 @@ def theorem_text(theorem: Theorem) -> str:
     )
 
 
-def depth_rows_table(name: str, precision: str, rows: Sequence[Row]) -> Any:
+def depth_rows_table(name: str, precision: str, rows: Sequence[DepthRow]) -> Any:
     table = plain_table(f"{name}: what depth trades in {precision}")
     for heading in ("shift", "layers", "heads", "bits", "bound", "exact", "mass", "weights"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -12,7 +12,7 @@ from rich.text import Text
 from memloci.core.errors import BadInput
 from memloci.core.intervals import Interval
 from memloci.core.numbers import literal, lower_number, number, upper_number
-from memloci.tasks.gallery import OUTSIDE, Entry
+from memloci.tasks.gallery import OUTSIDE, GalleryEntry
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
@@ -33,7 +33,7 @@ def task_summary(task: Task) -> dict[str, Any]:
     }
 
 
-def gallery_rows(gallery: Mapping[str, Entry]) -> list[dict[str, Any]]:
+def gallery_rows(gallery: Mapping[str, GalleryEntry]) -> list[dict[str, Any]]:
     """A summary of every entry. Kernels are not examined for a list: that would take NumPy's import."""
     rows = []
     for name, entry in gallery.items():
@@ -53,7 +53,7 @@ def gallery_rows(gallery: Mapping[str, Entry]) -> list[dict[str, Any]]:
     return rows
 
 
-def gallery_table(gallery: Mapping[str, Entry]) -> Any:
+def gallery_table(gallery: Mapping[str, GalleryEntry]) -> Any:
     table = plain_table("Gallery: a name serves wherever a task file does")
     for heading, justify in (("name", "left"), ("kind", "left"), ("M", "right"), ("K", "right")):
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]

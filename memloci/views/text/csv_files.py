@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from memloci.study.claim import Grid
+from memloci.study.claim import VerdictGrid
 from memloci.study.panel import Panel
 from memloci.study.statistics import Part
 
@@ -37,7 +37,7 @@ def effects_csv(parts: Sequence[Part]) -> bytes:
     return out.getvalue().encode()
 
 
-def grid_csv(grid: Grid) -> bytes:
+def grid_csv(grid: VerdictGrid) -> bytes:
     """A row for every case, with the part that decided it."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")

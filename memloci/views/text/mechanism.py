@@ -8,7 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from memloci.circuits.circuit import ONE, Circuit, Decay, Head, Layer, Peak, Position, Table, Turns
+from memloci.circuits.circuit import (
+    ONE,
+    Circuit,
+    DecayKernel,
+    Head,
+    Layer,
+    PeakKernel,
+    Position,
+    TableKernel,
+    Turns,
+)
 from memloci.core.numbers import number
 from memloci.routes.symbols import presence_slot
 from memloci.tasks.names import memory_of
@@ -60,14 +70,14 @@ def _doing(circuit: Circuit, layer: Layer, group: Sequence[Head], neurons: str) 
 def _sees(layer: Layer, positions: Sequence[Position]) -> str:
     """How a head weighs the past, or a group of heads."""
     match positions[0]:
-        case Decay():
-            p = [position.p for position in positions if isinstance(position, Decay)]
+        case DecayKernel():
+            p = [position.p for position in positions if isinstance(position, DecayKernel)]
             several = f"s {number(min(p))} to {number(max(p))}" if len(p) > 1 else f" {number(p[0])}"
             asked = ", moved by its query" if layer.attention != "dpf" else ""
             return f"{layer.encoding} slope{several}{asked}"
-        case Peak(lag=lag):
+        case PeakKernel(lag=lag):
             return f"a peak at lag {lag:,}"
-        case Table(logits=logits):
+        case TableKernel(logits=logits):
             return f"a table of {len(logits):,} lags"
         case Turns():
             return "where its query and the keys meet"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from memloci.core.numbers import decimals, lower_number, number, upper_number
-from memloci.study.panel import Panel, Series
+from memloci.study.panel import Curve, Panel
 
 if TYPE_CHECKING:
     from memloci.study.rates import RatesFinding
@@ -48,7 +48,7 @@ def curve_name(name: str, kind: str) -> str:
     return f"{name} ({KINDS[kind]})" if KINDS[kind] else name
 
 
-def _value(series: Series) -> Callable[[Sequence[float]], str]:
+def _value(series: Curve) -> Callable[[Sequence[float]], str]:
     """Of a single number, rounded so that a bound stays one."""
     text = {"certified": upper_number, "bound": lower_number}.get(series.kind, number)
     return lambda values: text(values[0]) if values else DASH

@@ -6,7 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from memloci.approx.readouts.lookup import Fresh, Layer, Neurons, Old, TooLong, gate, longest, lookup, place
+from memloci.approx.readouts.lookup import (
+    Fresh,
+    LookupLayer,
+    LookupNeurons,
+    Old,
+    TooLong,
+    gate,
+    longest,
+    lookup,
+    place,
+)
 from memloci.core.errors import BadInput
 from memloci.core.intervals import Interval
 from memloci.language.domain import Domain
@@ -23,13 +33,13 @@ A, REAL, SPANS = symbols(1, 2, 3, 4), symbols(-1.5, 0.25, 3), (Interval(-1, -0.2
 ALPHABETS = {"whole": A, "real": REAL, "intervals": SPANS, "two": symbols(-20.0, 60.0)}
 
 
-def table_of(fresh: list[Fresh], old: list[Old], values: np.ndarray, lags=None) -> Neurons:
-    layer = Layer()
+def table_of(fresh: list[Fresh], old: list[Old], values: np.ndarray, lags=None) -> LookupNeurons:
+    layer = LookupLayer()
     lookup(layer, fresh, old, values, [f"y{k}" for k in range(values.shape[-1])], lags)
     return layer.neurons()
 
 
-def answers(neurons: Neurons, outputs: int, values: dict[str, float]) -> list[float]:
+def answers(neurons: LookupNeurons, outputs: int, values: dict[str, float]) -> list[float]:
     """What reaches each output; an output that no neuron writes stays 0."""
     found = neurons({name: values.get(name, 0.0) for name in neurons.inputs})
     return [found.get(f"y{k}", 0.0) for k in range(outputs)]
@@ -137,7 +147,7 @@ def test_only_old_variables_need_one_neuron_per_cell():
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("name", ALPHABETS)
 def test_distances_are_0_at_the_letter_and_1_elsewhere(name, exact):
-    pieces, layer = ALPHABETS[name], Layer()
+    pieces, layer = ALPHABETS[name], LookupLayer()
     slots = [f"y{k}" for k in range(len(pieces))]
     place(layer, Fresh("a", pieces, exact=exact, presence="here"), slots, "gone")
     neurons = layer.neurons()
@@ -168,7 +178,7 @@ def test_runs_of_equal_values_cost_nothing():
 
 
 def test_equal_neurons_are_built_once():
-    layer, values = Layer(), np.array([[1.0], [2.0], [5.0], [3.0]])
+    layer, values = LookupLayer(), np.array([[1.0], [2.0], [5.0], [3.0]])
     for name in ("y0", "y1"):
         lookup(layer, [Fresh("a", A)], [], values, [name])
     neurons = layer.neurons()
@@ -181,7 +191,7 @@ PAYLOADS = (-0.75, 0.0, 1e-9, 0.3, 0.75)
 
 @pytest.mark.parametrize("passes", list(itertools.product([False, True], repeat=4)))
 def test_a_gate_passes_the_value_or_nothing(passes):
-    layer = Layer()
+    layer = LookupLayer()
     gate(layer, [Fresh("a", A, presence="here")], [], np.array(passes), [("v", "y0", 0.75)])
     neurons = layer.neurons()
     for k, v, error in itertools.product(range(4), PAYLOADS, (-0.2, 0.0, 0.2)):
@@ -195,7 +205,7 @@ def test_a_gate_passes_the_value_or_nothing(passes):
 
 def test_a_gate_on_exact_letters_measures_from_the_last_that_passes():
     """Far letters would cost roundings of their size; measured from an origin they cost none."""
-    far, layer = symbols(*(2.0**k for k in range(9))), Layer()
+    far, layer = symbols(*(2.0**k for k in range(9))), LookupLayer()
     passes = np.arange(9) == 0
     gate(layer, [Fresh("a", far, exact=True)], [], passes, [("v", "y0", 1.0)])
     neurons = layer.neurons()
@@ -206,7 +216,7 @@ def test_a_gate_on_exact_letters_measures_from_the_last_that_passes():
 
 
 def test_a_gate_on_old_letters_and_two_payloads():
-    rng, layer = np.random.default_rng(6), Layer()
+    rng, layer = np.random.default_rng(6), LookupLayer()
     passes = rng.random((3, 4)) < 0.5
     old, payloads = Old(REAL, ("d0", "d1", "d2"), absence="gone"), [("v", "y0", 1.0), ("w", "y1", 3.0)]
     gate(layer, [Fresh("a", A)], [old], passes, payloads)
@@ -219,7 +229,7 @@ def test_a_gate_on_old_letters_and_two_payloads():
 
 
 def test_a_gate_that_never_passes_has_no_neurons():
-    layer = Layer()
+    layer = LookupLayer()
     gate(layer, [Fresh("a", A)], [], np.zeros(4, dtype=bool), [("v", "y0", 1.0)])
     assert layer.neurons().width == 0
 
@@ -228,13 +238,13 @@ def test_too_many_symbols_for_the_precision_are_refused():
     letters = symbols(*map(float, range(200)))
     values = np.arange(200.0)[:, None] % 2
     with pytest.raises(TooLong, match="200 symbols on one line; at most 48"):
-        lookup(Layer(), [Fresh("a", letters)], [], values, ["y0"], longest=longest("float32"))
-    lookup(Layer(), [Fresh("a", letters)], [], values, ["y0"], longest=longest("float64"))
+        lookup(LookupLayer(), [Fresh("a", letters)], [], values, ["y0"], longest=longest("float32"))
+    lookup(LookupLayer(), [Fresh("a", letters)], [], values, ["y0"], longest=longest("float64"))
 
 
 def test_too_many_neurons_are_refused(monkeypatch):
     monkeypatch.setattr("memloci.approx.readouts.lookup.MAX_WIDTH", 5)
-    layer = Layer()
+    layer = LookupLayer()
     lookup(layer, [Fresh("a", A)], [], np.array([[1.0], [5.0], [2.0], [0.0]]), ["y0"])
     with pytest.raises(BadInput, match="needs 7 neurons; at most 5"):
         layer.neurons()
