@@ -29,13 +29,13 @@ def compile(
     tolerance: Tolerance = 1e-3,
     precision: Precision = DEFAULT,
     route: Annotated[
-        str | None, typer.Option("--route", help="Take this route instead of the cheapest.")
+        str | None, typer.Option("--route", help="Use this route instead of the cheapest one.")
     ] = None,
     path: EvaluationPath = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Weights by construction, with a certificate and a report."""
+    """Compile weights by construction, and write them with a certificate and a report."""
     import jax.random as jr
 
     from memloci import pipeline

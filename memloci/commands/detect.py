@@ -16,7 +16,7 @@ Target = Annotated[
     str | None,
     typer.Option(
         "--target",
-        help="A column, or `next`: the next value, where there is no y.",
+        help="The target: a column, or `next` for the next value.",
         show_default="y, else next",
     ),
 ]
@@ -32,10 +32,13 @@ def detect(
     max_lag: MaxLag = 512,
     fdr: Fdr = 0.05,
     own_past: Annotated[
-        bool, typer.Option("--own-past", help="The past of the target column is an input too.")
+        bool, typer.Option("--own-past", help="Use the past of the target column as an input too.")
     ] = False,
     reference: Annotated[
-        bool, typer.Option("--reference/--no-reference", help="Fit the reference predictor, a few seconds.")
+        bool,
+        typer.Option(
+            "--reference/--no-reference", help="Fit the reference predictor, which takes a few seconds."
+        ),
     ] = True,
     out: Annotated[
         Path | None,
@@ -44,7 +47,7 @@ def detect(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Which memory a data set has: lags, lag tables, kernels or matches, with error rates, as a task."""
+    """Detect which memory a data set has (lags, lag tables, kernels or matches), with error rates, and write it as a task."""
     from memloci import pipeline
     from memloci.core.files import require_writable
     from memloci.views.terminal.detection import detection_view

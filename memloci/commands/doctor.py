@@ -14,7 +14,7 @@ EXAMPLE = "memloci doctor --json"
 
 
 def doctor(as_json: Json = False) -> None:
-    """Versions, devices and optional extras: what is here, and how to get what is not."""
+    """Show versions, devices, paths of evaluation and optional extras, and how to install those that are missing."""
     from memloci.views.terminal.doctor import findings_table
 
     findings = examine()

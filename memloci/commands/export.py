@@ -14,12 +14,16 @@ def export(
     directory: Model,
     to: Annotated[
         str,
-        typer.Option("--to", help="torch, transformer-lens, onnx or vnnlib.", show_default=False),
+        typer.Option(
+            "--to",
+            help="The format, such as torch, transformer-lens, onnx or vnnlib; an unknown name lists all.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The directory to write.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """A model for PyTorch, TransformerLens, ONNX or a verifier, checked as it is written."""
+    """Export a model to PyTorch, TransformerLens, ONNX or VNN-LIB, and compare it with ours as it is written."""
     from memloci import pipeline
     from memloci.views.terminal.exports import export_table
 

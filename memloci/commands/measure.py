@@ -23,12 +23,14 @@ EXAMPLE = "memloci measure out/echo --sequences 1000"
 def measure(
     directory: Model,
     sequences: Annotated[int, typer.Option("--sequences", help="Sequences to draw.", min=1)] = 64,
-    length: Annotated[int | None, typer.Option("--length", help="Their length.", min=1)] = None,
+    length: Annotated[
+        int | None, typer.Option("--length", help="The length of the sequences.", min=1)
+    ] = None,
     path: EvaluationPath = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Sampled and adversarial error, beside the certified one."""
+    """Measure the sampled and the adversarial error, beside the certified one."""
     import jax.random as jr
 
     from memloci import pipeline

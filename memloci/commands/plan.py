@@ -29,32 +29,41 @@ def plan(
     tolerance: Tolerance = 1e-3,
     precision: Precision = DEFAULT,
     route: Annotated[
-        list[str] | None, typer.Option("--route", help="Look at this route only; may be repeated.")
+        list[str] | None, typer.Option("--route", help="Consider only this route; may be repeated.")
     ] = None,
     depth_table: Annotated[
         bool,
-        typer.Option("--depth-table", help="Instead: layers against heads, bits and error for its lags."),
+        typer.Option(
+            "--depth-table", help="Show layers against heads, bits and error for the lags instead of plans."
+        ),
     ] = False,
     with_rates: Annotated[
         bool,
         typer.Option(
-            "--rates", help="Also error against heads, mass and width, with slopes; a minute or two."
+            "--rates",
+            help="Also show error against heads, mass and width, with slopes; takes a minute or two.",
         ),
     ] = False,
     target: Annotated[
-        str | None, typer.Option("--target", help="Of data: a column, or `next`.", show_default=False)
+        str | None,
+        typer.Option("--target", help="For data: the target, a column or `next`.", show_default=False),
     ] = None,
     max_lag: Annotated[
-        int, typer.Option("--max-lag", help="Of data: the largest lag searched.", min=1)
+        int, typer.Option("--max-lag", help="For data: the largest lag that is searched.", min=1)
     ] = 512,
-    fdr: Annotated[float, typer.Option("--fdr", help="Of data: the rate of false discoveries.")] = 0.05,
+    fdr: Annotated[
+        float, typer.Option("--fdr", help="For data: the rate of false discoveries to stay below.")
+    ] = 0.05,
     with_trials: Annotated[
-        bool, typer.Option("--try", help="Of data: train the suggestion and two alternatives briefly.")
+        bool,
+        typer.Option(
+            "--try", help="For data: train the suggested architecture and two alternatives briefly."
+        ),
     ] = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Architectures that meet the tolerance, cheapest first, and for those that cannot, why. Data is detected first."""
+    """List architectures that meet the tolerance, cheapest first, and the reason why the others do not. The memory of data is detected first."""
     from memloci.synthesize import plan as make_plans
     from memloci.tasks.load import load_task
     from memloci.tradeoffs import rates

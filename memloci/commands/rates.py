@@ -26,17 +26,23 @@ EXAMPLE = "memloci rates power-law --vary heads --out out/rates"
 def rates(
     task: Task,
     vary: Annotated[
-        str, typer.Option("--vary", help="heads, width, layers, samples, length or bits.", show_default=False)
+        str,
+        typer.Option(
+            "--vary", help="What varies: heads, width, layers, samples, length or bits.", show_default=False
+        ),
     ],
     values: Annotated[
-        str | None, typer.Option("--values", help="As 1,2,4,8.", show_default="some that suit the task")
+        str | None,
+        typer.Option("--values", help="The values, such as 1,2,4,8.", show_default="some that suit the task"),
     ] = None,
-    encoding: Annotated[str, typer.Option("--encoding", help="lin or log.")] = "lin",
-    no_train: Annotated[bool, typer.Option("--no-train", help="Only what needs no training.")] = False,
+    encoding: Annotated[
+        str, typer.Option("--encoding", help="The encoding of the heads: lin or log.")
+    ] = "lin",
+    no_train: Annotated[bool, typer.Option("--no-train", help="Leave out what needs training.")] = False,
     seeds: Annotated[
-        int, typer.Option("--seeds", help="Trained models at every value.", min=1, max=1000)
+        int, typer.Option("--seeds", help="Number of trained models at every value.", min=1, max=1000)
     ] = 5,
-    steps: Annotated[int, typer.Option("--steps", help="Of a training.", min=1)] = 600,
+    steps: Annotated[int, typer.Option("--steps", help="Steps of each training.", min=1)] = 600,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="A directory for the page, its figures and data.", show_default=False),
@@ -48,7 +54,7 @@ def rates(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Error against one size: the paper's slope, what is proved, what is compiled, what is trained."""
+    """Compare error against one size: the paper's slope, what is proved, what is compiled and what is trained."""
     from memloci.core.files import replace_together, require_writable
     from memloci.study.rates import rates as find_rates
 

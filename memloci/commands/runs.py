@@ -13,9 +13,12 @@ EXAMPLE = "memloci runs --where architecture.heads=4 --by training.rate"
 
 def runs(
     store: RunStore = Path("runs.sqlite"),
-    sweep: Annotated[str | None, typer.Option("--sweep", help="Those of this sweep only.")] = None,
+    sweep: Annotated[str | None, typer.Option("--sweep", help="List the runs of this sweep only.")] = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="done, diverged, failed, running or waiting.")
+        str | None,
+        typer.Option(
+            "--status", help="List runs with this status: done, diverged, failed, running or waiting."
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -25,21 +28,23 @@ def runs(
         list[str] | None, typer.Option("--by", help="Compare the values of this field; may be repeated.")
     ] = None,
     measure: Annotated[
-        str, typer.Option("--measure", help="What is compared: err_sup, err_mean_square, ...")
+        str, typer.Option("--measure", help="The measure to compare, such as err_sup or err_mean_square.")
     ] = "err_sup",
     export: Annotated[
-        Path | None, typer.Option("--export", help="Write them to a .csv, .jsonl or .parquet file.")
+        Path | None, typer.Option("--export", help="Write the runs to this .csv, .jsonl or .parquet file.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Write a page about them.", show_default=False)
+        Path | None,
+        typer.Option("--report", help="Write a page about the runs to this file.", show_default=False),
     ] = None,
     track: Annotated[
-        str | None, typer.Option("--track", help="tensorboard: their curves, beside the store.")
+        str | None,
+        typer.Option("--track", help="Also write curves beside the store; the only tracker is tensorboard."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most lines to show.", min=1)] = 50,
     as_json: Json = False,
 ) -> None:
-    """List, filter, compare, export and report the runs of a store."""
+    """List, filter, compare, export and report the runs in a store."""
     from memloci.sweeps.runs import Runs
     from memloci.views.terminal import runs as views
 

@@ -29,23 +29,37 @@ _TASK = typer.Argument(
 )
 Task = Annotated[str, _TASK]
 TaskName = Annotated[str | None, _TASK]
-Tolerance = Annotated[float, typer.Option("--tolerance", help="Worst-case error to stay below.")]
-Precision = Annotated[str, typer.Option("--precision", help=f"{', '.join(EVALUATED)}.")]
-Model = Annotated[Path, typer.Argument(help="A directory that memloci wrote.", show_default=False)]
+Tolerance = Annotated[
+    float, typer.Option("--tolerance", help="The worst-case error that plans must not exceed.")
+]
+Precision = Annotated[
+    str, typer.Option("--precision", help=f"The precision of the model: {', '.join(EVALUATED)}.")
+]
+Model = Annotated[Path, typer.Argument(help="A model directory that memloci wrote.", show_default=False)]
 EvaluationPath = Annotated[
     str | None, typer.Option("--path", help="How the model is evaluated; `memloci doctor` lists the paths.")
 ]
-RunStore = Annotated[Path, typer.Option("--store", help="The file that keeps runs.")]
+RunStore = Annotated[Path, typer.Option("--store", help="The file that stores the runs.")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", help="Processes.", min=1, max=1024, show_default="one per core")
+    int | None,
+    typer.Option(
+        "--workers", help="Number of worker processes.", min=1, max=1024, show_default="one per core"
+    ),
 ]
-Engine = Annotated[str, typer.Option("--engine", help="Where runs are trained: local or ray.")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine", help="The engine that trains the runs, such as local or ray; an unknown name lists all."
+    ),
+]
 Address = Annotated[
     str | None,
-    typer.Option("--address", help="Of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"),
+    typer.Option(
+        "--address", help="The address of a Ray cluster: HOST:PORT or auto.", show_default="a new one, here"
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Seed = Annotated[int, typer.Option("--seed", help="The seed of all random numbers.", min=0, max=2**32 - 1)]
 
 
 @contextmanager
@@ -97,7 +111,9 @@ def progress_of_store(store: Path) -> Iterator[Callable[[str, float], None]]:
         with progress_bar() as progress:
             yield progress
     except KeyboardInterrupt:
-        print(f"memloci: stopped; {store} has all that was done, the same command goes on", file=sys.stderr)
+        print(
+            f"memloci: stopped; {store} has all finished work, the same command continues it", file=sys.stderr
+        )
         raise typer.Exit(FAILED) from None
 
 

@@ -22,24 +22,27 @@ EXAMPLE = "memloci study 4a 4b --quick --out out/study"
 def study(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Claims, as 4a; all for every one.", show_default=False, metavar="NAME"),
+        typer.Argument(help="Claims, such as 4a, or all.", show_default=False, metavar="NAME"),
     ] = None,
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick/--full", help="All in a quarter of an hour, or in hours; both go on where they stopped."
+            "--quick/--full",
+            help="quick takes a quarter of an hour for all claims, full takes hours; both continue where they stopped.",
         ),
     ] = True,
-    listed: Annotated[bool, typer.Option("--list", help="Which claims there are.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the claims.")] = False,
     out: Annotated[Path, typer.Option("--out", help="The directory to write.")] = Path("out/study"),
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="The file that keeps runs.", show_default="runs.sqlite in --out"),
+        typer.Option("--store", help="The file that stores the runs.", show_default="runs.sqlite in --out"),
     ] = None,
     text: Annotated[
         Path | None,
         typer.Option(
-            "--text", help="For the claims about language.", show_default="Python's standard library"
+            "--text",
+            help="The text file that claims about language use.",
+            show_default="Python's standard library",
         ),
     ] = None,
     workers: Workers = None,
@@ -47,12 +50,16 @@ def study(
     address: Address = None,
     readme: Annotated[
         Path | None,
-        typer.Option("--readme", help="Also put the table of verdicts into this file, between its marks."),
+        typer.Option(
+            "--readme", help="Also write the table of verdicts into this file, between its markers."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Moves all seeds: a study of its own.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Shifts all seeds, for an independent study.", min=0)
+    ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Is it true? A claim of the paper, or of ours, with a verdict that can be checked."""
+    """Test claims of the paper, or of ours, and report verdicts that can be checked."""
     from memloci.study.claims import CLAIMS, load_claim
     from memloci.views.terminal import study as views
 

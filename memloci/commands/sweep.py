@@ -32,16 +32,19 @@ def sweep(
     engine: Engine = "local",
     address: Address = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and how long it may take; start nothing.")
+        bool,
+        typer.Option("--dry-run", help="Report what would run and how long it may take, and start nothing."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="However many runs there are.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run without asking, whatever the number of runs.")
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="The page to write.", show_default="NAME.html beside the store"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """A grid of trainings; started again it goes on, and nothing is trained twice."""
+    """Train a grid of models; a repeated call continues it, and trains nothing twice."""
     from memloci.core.files import require_writable
     from memloci.sweeps import start
     from memloci.sweeps.grid import read_sweep
@@ -84,5 +87,7 @@ def _confirm_size(count: int) -> None:
     if count <= MANY_RUNS:
         return
     if not sys.stdin.isatty():
-        raise BadInput(f"{count:,} combinations are many; --yes runs them, --dry-run says what they take")
-    typer.confirm(f"{count:,} combinations. Go on?", abort=True, err=True)
+        raise BadInput(
+            f"{count:,} combinations are many; use --yes to run them, or --dry-run to see what they would take"
+        )
+    typer.confirm(f"{count:,} combinations. Continue?", abort=True, err=True)

@@ -34,22 +34,34 @@ def train(
     out: Annotated[
         Path | None, typer.Option("--out", help="The directory to write.", show_default=False)
     ] = None,
-    layers: Annotated[int, typer.Option("--layers")] = 1,
-    heads: Annotated[int, typer.Option("--heads")] = 4,
-    width: Annotated[int, typer.Option("--width", help="Of the FFN.")] = 128,
-    attention: Annotated[str, typer.Option("--attention", help="dp, dpf, tmx, tmx-mul.")] = "dp",
+    layers: Annotated[int, typer.Option("--layers", help="Number of layers.")] = 1,
+    heads: Annotated[int, typer.Option("--heads", help="Number of heads in each layer.")] = 4,
+    width: Annotated[int, typer.Option("--width", help="Neurons of each FFN.")] = 128,
+    attention: Annotated[
+        str,
+        typer.Option("--attention", help="The attention, such as dp, dpf or tmx; an unknown name lists all."),
+    ] = "dp",
     encoding: Annotated[
-        str, typer.Option("--encoding", help="lin, log, t5, rope, sin, learned, none.")
+        str,
+        typer.Option(
+            "--encoding", help="The positional encoding, such as lin, log or rope; an unknown name lists all."
+        ),
     ] = "lin",
-    steps: Annotated[int, typer.Option("--steps")] = 2000,
+    steps: Annotated[int, typer.Option("--steps", help="Number of steps.")] = 2000,
     batch: Annotated[int, typer.Option("--batch", help="Sequences per step.")] = 128,
     rate: Annotated[float, typer.Option("--rate", help="The learning rate.")] = 3e-3,
     start: Annotated[
-        str, typer.Option("--start", help="random, compiled (weights and architecture), exponents.")
+        str,
+        typer.Option(
+            "--start", help="Where training starts: random, compiled (weights and architecture) or exponents."
+        ),
     ] = "random",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any other setting, as training.clip=0.5 or architecture.norm=pre."),
+        typer.Option(
+            "--set",
+            help="Any other setting, such as training.clip=0.5 or architecture.norm=pre; may be repeated.",
+        ),
     ] = None,
     tolerance: Annotated[
         float | None, typer.Option("--tolerance", help="Exit with status 3 if a larger error is seen.")
@@ -57,15 +69,23 @@ def train(
     seed: Seed = 0,
     seeds: Annotated[
         int,
-        typer.Option("--seeds", help="So many models, from --seed on; the best is kept.", min=1, max=1000),
+        typer.Option(
+            "--seeds",
+            help="Number of models, with consecutive seeds from --seed; the best one is saved.",
+            min=1,
+            max=1000,
+        ),
     ] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the training in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the interrupted training in --out.")
+    ] = False,
     track: Annotated[
-        str | None, typer.Option("--track", help="tensorboard: curves in DIR/tensorboard.")
+        str | None,
+        typer.Option("--track", help="Also write curves for another program, such as tensorboard."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Weights by gradient, with curves, a report, and the reason where it fails."""
+    """Train weights by gradient, with curves, a report, and the reason where training fails."""
     from memloci import pipeline
     from memloci.train import options
     from memloci.train.diagnose import diagnose

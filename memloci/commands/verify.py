@@ -8,7 +8,7 @@ EXAMPLE = "memloci verify out/echo"
 
 
 def verify(directory: Model, as_json: Json = False) -> None:
-    """Recompute the certificate from the weights and the task; a changed weight is caught."""
+    """Recompute the certificate from the weights and the task, and refuse changed weights."""
     from memloci import pipeline
     from memloci.views.terminal import plans as views
 

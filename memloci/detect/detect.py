@@ -119,7 +119,7 @@ def _of_numbers(
         notes.append(reason)
     elif kind == "none":
         notes.append(
-            "Nothing was found. A parity of three or more signs with more than about 1 % of flipped labels, a product of "
+            "No memory was found. A parity of three or more signs with more than about 1 % of flipped labels, a product of "
             "many inputs under strong noise, and lags beyond the largest one searched would not be seen."
         )
     data = None

@@ -107,7 +107,7 @@ def require_same_nan(run: Run, model: Transformer, n: int = 9) -> None:
     x[0, n // 2] = np.inf
     ours, theirs = np.asarray(_ours(model, x)), np.asarray(run(x))
     if not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
-        raise Disagreement("an infinite token spoils other positions of the exported model than of ours")
+        raise Disagreement("an infinite token changes other positions of the exported model than of ours")
 
 
 @eqx.filter_jit

@@ -155,9 +155,7 @@ def _refuse_beyond_the_wall(request: Request, rpe: str, lags: tuple[int, ...], e
                 f"{request.precision} has {request.format.bits} bits"
             )
     request.report(f"{rpe}, lags up to {lags[-1]}: the least that any heads leave")
-    few = tuple(
-        g for g in lags if g <= NEAR_LAGS[rpe]
-    )  # what is impossible for some of the lags is for all
+    few = tuple(g for g in lags if g <= NEAR_LAGS[rpe])  # what is impossible for some of the lags is for all
     least = _floor(rpe, few if len(few) > 1 else lags, LEAST_CHARGE * request.u)
     if least > enough:
         raise Obstacle(

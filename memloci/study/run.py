@@ -130,7 +130,7 @@ def chosen(names: Sequence[str]) -> list[Claim]:
         if name not in CLAIMS:
             raise BadInput(f"unknown claim {name!r}; there are {', '.join(CLAIMS)}, and all")
     if not wanted:
-        raise BadInput(f"which claim? There are {', '.join(CLAIMS)}, and all; --list says what they are")
+        raise BadInput(f"no claim is named; use {', '.join(CLAIMS)}, or all; --list describes them")
     return [load_claim(name) for name in CLAIMS if name in wanted]
 
 

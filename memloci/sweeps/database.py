@@ -256,9 +256,9 @@ def _reason(error: sqlite3.Error) -> str:
     """One line for what can happen to any file; anything else is a bug and stays an exception."""
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # the rest are subtleties
         case sqlite3.SQLITE_FULL:
-            return "the disk is full; what was finished is kept, make room and start again"
+            return "the disk is full; finished runs are saved, free some space and start again"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"another process has kept it locked for {decimals(BUSY)} s"
+            return f"another process has locked it for {decimals(BUSY)} s"
         case sqlite3.SQLITE_NOTADB:
             return "not a store of runs"
         case sqlite3.SQLITE_CORRUPT:

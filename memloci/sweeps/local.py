@@ -54,7 +54,7 @@ def run(job: Job, workers: int | None = None, progress: Progress = lambda text, 
         try:
             supervise(job, store, crew, progress)
         except KeyboardInterrupt:
-            progress("stopping, checkpoints are kept; Ctrl-C again stops at once", 0.0)
+            progress("stopping, checkpoints are being saved; Ctrl-C again stops at once", 0.0)
             raise
 
 

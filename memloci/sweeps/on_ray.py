@@ -308,7 +308,7 @@ class Fleet:
         """Without its own node a driver waits for ever: Ray hands out tasks through it."""
         here = self.ray.get_runtime_context().get_node_id()
         if not any(node["Alive"] for node in self.ray.nodes() if node["NodeID"] == here):
-            raise BadInput("the Ray node of this machine has died; what was done is kept, start again")
+            raise BadInput("the Ray node of this machine has died; finished runs are saved, start again")
 
     def _ready_owners(self) -> list[str]:
         if not self.flights:

@@ -263,11 +263,11 @@ def _status_line(snapshot: Any) -> str:
 
 def _how_to_go_on(directory: Path | None, snapshot: Any) -> str:
     if snapshot is None:
-        return "interrupted before the first evaluation; nothing is lost, nothing is kept"
+        return "interrupted before the first evaluation; there is no checkpoint yet"
     done = f"interrupted at step {snapshot.step:,} of {snapshot.steps:,}"
     if directory is None:
-        return f"{done}; without `out` nothing is kept"
-    return f"{done}; all of it is kept, go on with: memloci train --resume --out {directory}"
+        return f"{done}; without `out` no checkpoint is saved"
+    return f"{done}; a checkpoint is saved, continue with: memloci train --resume --out {directory}"
 
 
 def _remove_page(directory: Path) -> str:

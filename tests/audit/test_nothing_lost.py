@@ -333,7 +333,7 @@ def test_an_interrupt_before_the_model_is_written_keeps_every_step(tmp_path, mon
 
     with monkeypatch.context() as patched:
         patched.setattr(training, "write", interrupted)
-        with pytest.raises(training.Interrupted, match="at step 20 of 20; all of it is kept"):
+        with pytest.raises(training.Interrupted, match="at step 20 of 20; a checkpoint is saved"):
             training.train_together([small_run()], out=tmp_path)
     steps = []
     progress = lambda text, done: steps.append(text)

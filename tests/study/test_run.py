@@ -183,7 +183,8 @@ def test_a_study_that_is_stopped_says_what_is_kept(monkeypatch, capsys, tmp_path
         main(["study", "4a", "--out", str(tmp_path)])
     assert end.value.code == 1
     assert (
-        f"{tmp_path / run.STORE} has all that was done, the same command goes on" in capsys.readouterr().err
+        f"{tmp_path / run.STORE} has all finished work, the same command continues it"
+        in capsys.readouterr().err
     )
 
 

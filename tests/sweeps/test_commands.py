@@ -147,7 +147,9 @@ def test_mistakes_get_one_line_and_status_2(folder):
 
 def test_a_huge_sweep_is_asked_about(folder):
     (folder / "huge.toml").write_text(SWEEP.replace("[0, 1, 2]", str(list(range(600)))))
-    assert "huge.toml: 1,200 combinations are many; --yes" in refused(memloci(folder, "sweep", "huge.toml"))
+    assert "huge.toml: 1,200 combinations are many; use --yes" in refused(
+        memloci(folder, "sweep", "huge.toml")
+    )
     assert not (folder / "runs.sqlite").exists()
     assert answer(folder, "sweep", "huge.toml", "--dry-run")["runs"] == 1200
 
@@ -163,7 +165,7 @@ def test_a_terminal_is_asked_and_may_say_no(folder):
     finally:
         os.close(ours)
         os.close(theirs)
-    assert asked.returncode == 1 and "1,200 combinations. Go on?" in complaint
+    assert asked.returncode == 1 and "1,200 combinations. Continue?" in complaint
     assert not (folder / "runs.sqlite").exists()
 
 
@@ -182,7 +184,7 @@ def test_ctrl_c_says_how_to_go_on(folder):
         driver.kill()
         driver.wait()
     assert driver.returncode == 1 and complaint.count("\n") == 1
-    assert "stopped; runs.sqlite has all that was done, the same command goes on" in complaint
+    assert "stopped; runs.sqlite has all finished work, the same command continues it" in complaint
 
 
 def _claimed(path) -> bool:

@@ -138,7 +138,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 1 and "Traceback" not in said
-    assert f"go on with: memloci train --resume --out {out}" in said
+    assert f"continue with: memloci train --resume --out {out}" in said
     assert list(out.glob("checkpoint-0.safetensors"))
 
 
