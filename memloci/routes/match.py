@@ -36,6 +36,7 @@ from memloci.routes.front import kernel_front
 from memloci.routes.request import Obstacle, Request
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.memories.match import Occurrence
+from memloci.tasks.memories.predicate import Predicate
 from memloci.tasks.names import channel_of, memory_of, variable
 
 MOST_CLASSES = 256  # tuned: classes of a table that is no equality; one dimension each
@@ -207,12 +208,12 @@ def _conditions(plan: MatchDesign, i: int) -> list[Condition]:
     return found + _table_condition(plan, i, P, o)
 
 
-def _table_condition(plan: MatchDesign, i: int, P, o: int) -> list[Condition]:
+def _table_condition(plan: MatchDesign, i: int, P: Predicate, o: int) -> list[Condition]:
     """All other conditions: the class of the candidate, against the classes that the query allows."""
     if P.table.all():
         return []
-    mine = [v for v in P.rest.reads if v in P.own]
-    theirs = [v for v in P.rest.reads if v not in P.own]
+    mine = [v for v in P.condition.reads if v in P.candidate_variables]
+    theirs = [v for v in P.condition.reads if v not in P.candidate_variables]
     for names, who in ((mine, "the candidate"), (theirs, "the query")):
         if len(names) > 1:
             raise Obstacle(
@@ -226,7 +227,7 @@ def _table_condition(plan: MatchDesign, i: int, P, o: int) -> list[Condition]:
             f"memory {i}: {plan.matches[i].formula} tells {allowed.shape[1]:,} classes of tokens apart, a dimension each; "
             f"at most {MOST_CLASSES} are built, and equalities need none"
         )
-    domains, name = dict(zip(P.rest.reads, P.rest.domains, strict=True)), f"class for {i}"
+    domains, name = dict(zip(P.condition.reads, P.condition.domains, strict=True)), f"class for {i}"
     if mine:
         one_hot = np.eye(allowed.shape[1])[classes]
         key = plan.bits(plan.token(channel_of(mine[0]), o), domains[mine[0]], domains[mine[0]], one_hot, name)

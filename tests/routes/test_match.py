@@ -6,6 +6,7 @@ import pytest
 import memloci as ml
 from memloci.routes.registry import ROUTES
 from memloci.synthesize import plan
+from memloci.tasks.inputs import sample
 
 PAYLOAD = {"name": "v", "range": [-1, 1]}
 
@@ -56,6 +57,16 @@ def test_a_key_at_position_0_is_found_among_near_misses():
     X = np.c_[np.full(400, 6.0), np.full(400, -1.0)]  # 6 and 7 differ in one bit
     X[0], X[-1] = (7.0, 0.5), (7.0, 0.0)
     assert np.asarray(built.model(X))[-1, 0] == 0.5
+
+
+@pytest.mark.parametrize("name", ["needle", "selective-copy", "what-came-next"])
+def test_matches_of_the_gallery_are_certified_and_hold(name, getkey):
+    """Conditions that are no equality are tables: the heads compare classes of letters in place of bits."""
+    task = ml.load_task(name)
+    built = ml.compile(task, tolerance=1e-5)
+    X = sample(task, getkey(), 300)
+    assert built.plan.circuit.route == "match" and built.certificate.met
+    assert np.abs(np.asarray(built.model(X)) - np.asarray(task.target(X))).max() <= built.certificate.bound
 
 
 def test_no_route_for_lags_claims_to_serve_a_match():
