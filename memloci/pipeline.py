@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from memloci.certify.certificate import VERSION, Certificate
 from memloci.certify.certify import certify
+from memloci.circuits.circuit_file import CIRCUIT, circuit_dict
+from memloci.circuits.graph import Design, graph_of
 from memloci.core.errors import BadInput
 from memloci.core.files import parse_json, read_bytes, replace_together
 from memloci.core.limits import positive
@@ -35,7 +37,7 @@ if TYPE_CHECKING:  # a compilation needs none of these
     from memloci.train.spec import Run
     from memloci.train.train import Fit
 
-CERTIFICATE, CIRCUIT, REPORT, TASK = "certificate.json", "circuit.json", "report.html", "task.toml"
+CERTIFICATE, REPORT, TASK = "certificate.json", "report.html", "task.toml"
 AGREEMENT = 1e-9  # relative; the same weights give the same numbers, up to the platform's library
 
 
@@ -68,6 +70,7 @@ def write(
 ) -> None:
     """model.safetensors, model.json, circuit.json and certificate.json, all of them or none; then report.html."""
     certificate, circuit = built.certificate, built.plan.circuit
+    graph = graph_of(built.plan.model, Design.of(circuit))
     extra = {
         "route": circuit.route,
         "slots": list(circuit.slots),
@@ -75,7 +78,7 @@ def write(
         "precision": certificate.precision,
     }
     beside = {
-        CIRCUIT: (json.dumps(circuit.to_dict(), indent=1, allow_nan=False) + "\n").encode(),
+        CIRCUIT: (json.dumps(circuit_dict(circuit, graph), indent=1, allow_nan=False) + "\n").encode(),
         CERTIFICATE: certificate.to_json().encode(),
     }
     # The page takes longest and can be drawn again: what is interrupted there has its model.

@@ -4,13 +4,12 @@
 
 The residual stream is a row of slots. The embedding fills the slots of the channels, a head adds what it recalls of the
 slots it reads to those it writes, neurons compute slots from slots, and the readout computes f from the slots that hold
-its variables. Routes make circuits; compile.py turns one into weights; `to_dict` is what `circuit.json` says of them.
+its variables. Routes make circuits; compile.py turns one into weights; circuit_file.py writes what is known of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from memloci.approx.readouts.lookup import LookupNeurons
 from memloci.approx.readouts.ridge_sums import RidgeSum
 from memloci.model.architecture import Architecture, LayerSwitches
 
-FORMAT = 1
 ONE = "one"  # the slot that holds 1 at every position
 
 Rows = Mapping[str, np.ndarray]  # slot -> what it adds to a query or a key
@@ -72,6 +70,7 @@ class Head:
     query: Rows = field(default_factory=dict)  # dp
     key: Rows = field(default_factory=dict)  # dp
     gate: Mapping[str, float] = field(default_factory=dict)  # tmx: slot -> weight
+    lag: int | None = None  # where its queries are the same everywhere: what it attends to; 0 is position 0
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -170,31 +169,12 @@ class Circuit:
         top = _block([first], self.width(0), max(1, len(first.heads)))
         return Architecture(**shared, **top.model_dump(), blocks=tuple(blocks))
 
-    def to_dict(self) -> dict[str, Any]:
-        """What every slot, head and neuron is for, as JSON; the coordinates are those of the weights."""
-        at = {slot: j for j, slot in enumerate(self.slots)}
-        variables = {slot: name for name, slot in self.variable_slots.items() if slot in at}
-        return {
-            "format": FORMAT,
-            "route": self.route,
-            "slots": [{"name": slot, "variable": variables.get(slot)} for slot in self.slots],
-            "layers": [
-                {
-                    "heads": [
-                        {"purpose": h.purpose, "reads": list(h.reads), "writes": list(h.writes)}
-                        for h in layer.heads
-                    ],
-                    "neurons": _purposes(
-                        layer.neurons, self.readout.width if l == len(self.layers) - 1 else 0
-                    ),
-                }
-                for l, layer in enumerate(self.layers)
-            ],
-            "readout": {
-                "variables": list(self.readout.variables),
-                "slots": [self.variable_slots[name] for name in self.readout.variables],
-            },
-        }
+    def neuron_purposes(self, l: int) -> tuple[str | None, ...]:
+        """Of every neuron of layer l; None of those that only fill it up to the width of other layers."""
+        neurons = self.layers[l].neurons
+        own = list(neurons.purposes if neurons is not None else ())
+        own += ["readout"] * (self.readout.width if l == len(self.layers) - 1 else 0)
+        return tuple(own)
 
 
 def _block(layers: Sequence[Layer], width: int, heads: int) -> LayerSwitches:
@@ -214,18 +194,6 @@ def _block(layers: Sequence[Layer], width: int, heads: int) -> LayerSwitches:
         buckets=buckets,
         max_distance=max(128, buckets) if first.window is None else max(first.window, buckets),
     )
-
-
-def _purposes(neurons: LookupNeurons | None, readout: int) -> list[dict[str, Any]]:
-    """Runs of neurons with one purpose: from, to (exclusive), what for."""
-    own = list(neurons.purposes if neurons is not None else ()) + ["readout"] * readout
-    found: list[dict[str, Any]] = []
-    for k, purpose in enumerate(own):
-        if found and found[-1]["purpose"] == purpose:
-            found[-1]["stop"] = k + 1
-        else:
-            found.append({"purpose": purpose, "start": k, "stop": k + 1})
-    return found
 
 
 def purpose(verb: str, what: str, heads: int) -> str:

@@ -192,7 +192,8 @@ def _task_recalls(task: Task, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, li
         for recall in task.recalls
     ]
     shape = task.M, len(x)
-    return np.array(lags).reshape(shape), np.array(blank).reshape(shape), tokens
+    # Matches are found by JAX, also for arrays of NumPy.
+    return np.array(lags).reshape(shape), np.array(blank).reshape(shape), [*map(np.asarray, tokens)]
 
 
 # -- what the weights say ---------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from memloci.routes.front import kernel_front
 from memloci.routes.request import Obstacle, Request
 from memloci.routes.single_lags import one_head_per_lag
 from memloci.routes.symbols import Symbols, destinations, layer_count, memory_slots
+from memloci.tasks.memories.lag_table import LagTable
 
 FREQUENCIES = 31  # pi 2^-j: every lag below 2^31, which no position exceeds
 SHARPER = 1.75  # tuned: c of a pointer, in units of the precision's own gap; e^-c is below the roundoff
@@ -76,7 +77,7 @@ def pointers(request: Request, lead: int) -> Circuit:
     carried = list(dict.fromkeys([*carried, ONE]))
     heads: list[tuple[Head, ...]] = [(_predecessor(carried, c),), *[()] * lead]
     for level in range(max(levels[i - 1] for i in tables) + 1):
-        heads.append(tuple(_pointer(i, reads[i], c) for i in tables if levels[i - 1] == level))
+        heads.append(tuple(_pointer(i, reads[i], c, tables[i]) for i in tables if levels[i - 1] == level))
     layers = [
         Layer("dp", "rope", "softmax", own, symbols.neurons(s), key_dim=2 * _PAIRS)
         for s, own in enumerate(heads)
@@ -123,11 +124,11 @@ def _predecessor(slots: list[str], c: float) -> Head:
     query = sum(phase[j] * _unit(j) + phase[FREQUENCIES + j] * _unit(_PAIRS + j) for j in range(FREQUENCIES))
     key = sum(_unit(j) for j in range(FREQUENCIES))
     writes = writes_each(slots, [shifted(slot, 1) for slot in slots])
-    head = Head("recalls the token before", tuple(slots), writes, TURNS)
+    head = Head("recalls the token before", tuple(slots), writes, TURNS, lag=1)
     return replace(head, query={ONE: np.asarray(query)}, key={ONE: np.asarray(key)})
 
 
-def _pointer(i: int, reads: tuple[list[str], list[str]], c: float) -> Head:
+def _pointer(i: int, reads: tuple[list[str], list[str]], c: float, table: LagTable) -> Head:
     """The head of memory i: asks for the lag in its query slots, rests on position 0 otherwise."""
     cos, sin = _query_slots(i)
     query = {slot: _unit(j) for j, slot in enumerate(cos)}
@@ -136,7 +137,10 @@ def _pointer(i: int, reads: tuple[list[str], list[str]], c: float) -> Head:
     rotating, sink = sum(_unit(j) for j in range(FREQUENCIES)), _unit(FREQUENCIES)
     key = {shifted(ONE, 1): np.asarray(rotating) - sink, ONE: sink}
     slots = tuple(shifted(slot, 1) for slot in reads[0])
-    head = Head(f"recalls memory {i}", slots, writes_each(slots, reads[1]), TURNS)
+    lag = (
+        max(table.bound - 1, 0) if table.kernel else None
+    )  # that of its successor; 0 is the rest on position 0
+    head = Head(f"recalls memory {i}", slots, writes_each(slots, reads[1]), TURNS, lag=lag)
     return replace(head, query=query, key=key)
 
 
