@@ -14,6 +14,8 @@ it below.
 | chain | lags, pointers, kernels | T + K | 1 | layers: it attains the capacity bound |
 | match | matches, lags, kernels | hops + 3 | one per match | the bits of a logit: a million tokens in float32 |
 | lin-tmx, lin-dp, log-tmx, log-dp | lags, pointers | K + 2 | several per memory | the precision wall |
+| lin-dp-direct, lin-tmx-direct | the same, lags affine in the present token | K + 1 | several per memory | the precision wall |
+| rotary-deep, lin-dp-deep, log-dp-deep | lags, pointers | M + 1 | those of one memory | layers: one memory each |
 
 K counts nested levels; the paper's L = K + 1 + 1{M >= K + 1} is K + 2 where the levels are as many as K says.
 """

@@ -24,7 +24,7 @@ from memloci.model.architecture import MAX_LAG
 from memloci.routes.front import kernel_front
 from memloci.routes.request import Obstacle, Request
 from memloci.routes.single_lags import one_head_per_lag
-from memloci.routes.symbols import Symbols, destinations, layer_count, memory_slots
+from memloci.routes.symbols import Symbols, destinations, layer_count, memory_slots, recall_layers
 from memloci.tasks.memories.lag_table import LagTable
 
 FREQUENCIES = 31  # pi 2^-j: every lag below 2^31, which no position exceeds
@@ -53,10 +53,20 @@ def fixed(request: Request) -> Circuit:
     return one_head_per_lag(request, "rotary", why, peak, "rope", window, key_dim=2 * frequencies)
 
 
-def pointers(request: Request, lead: int) -> Circuit:
+def deep(request: Request) -> Circuit:
+    """The same, one memory per layer: more layers, and in each of them one head and the neurons of one lag."""
+    try:
+        return pointers(request, lead=0, one_each=True)
+    except TooLong:
+        return pointers(request, lead=1, one_each=True)
+
+
+def pointers(request: Request, lead: int, one_each: bool = False) -> Circuit:
     """One softmax head per memory: logit c sum_j cos(pi 2^-j (z - (g - 1)))."""
-    tables, levels, c = request.tables(), request.task.levels, SHARPER * request.format.sharp
-    symbols = Symbols(request, lambda j: levels[j - 1] + 1 + lead, lead)
+    tables, c = request.tables(), SHARPER * request.format.sharp
+    place = recall_layers(request, tables, 1 + lead, one_each)
+    late = {i: layer - 1 for i, layer in place.items()} if one_each else {}
+    symbols = Symbols(request, place.__getitem__, lead, late)
     carried: list[str] = []
     reads = {i: destinations(symbols, i) for i in tables}
     for i, table in tables.items():
@@ -76,8 +86,8 @@ def pointers(request: Request, lead: int) -> Circuit:
                 symbols.gate(i, lambda lags, lag=lag: lags == lag, payloads)
     carried = list(dict.fromkeys([*carried, ONE]))
     heads: list[tuple[Head, ...]] = [(_predecessor(carried, c),), *[()] * lead]
-    for level in range(max(levels[i - 1] for i in tables) + 1):
-        heads.append(tuple(_pointer(i, reads[i], c, tables[i]) for i in tables if levels[i - 1] == level))
+    for layer in range(1 + lead, max(place.values()) + 1):
+        heads.append(tuple(_pointer(i, reads[i], c, tables[i]) for i in tables if place[i] == layer))
     layers = [
         Layer("dp", "rope", "softmax", own, symbols.neurons(s), key_dim=2 * _PAIRS)
         for s, own in enumerate(heads)
@@ -86,9 +96,11 @@ def pointers(request: Request, lead: int) -> Circuit:
     more = ", to compare the token with its letters first" if lead else ""
     any_lag = f"{count} softmax head{'s' if count > 1 else ''}, any lag, any length"
     front = kernel_front(request)
-    told = f"{layer_count(request, len(layers) + len(front.layers))}{more}; {any_lag}{front.text}"
+    told = f"{layer_count(request, len(layers) + len(front.layers), one_each)}{more}; {any_lag}{front.text}"
     slots = memory_slots(request, tables) | front.slots
-    return request.circuit("rotary", told, [*front.layers, *layers], slots, symbols.origins)
+    return request.circuit(
+        "rotary-deep" if one_each else "rotary", told, [*front.layers, *layers], slots, symbols.origins
+    )
 
 
 def _query_slots(i: int) -> tuple[list[str], list[str]]:
@@ -144,4 +156,4 @@ def _pointer(i: int, reads: tuple[list[str], list[str]], c: float, table: LagTab
     return replace(head, query=query, key=key)
 
 
-ROUTES = {"rotary": rotary}
+ROUTES = {"rotary": rotary, "rotary-deep": deep}

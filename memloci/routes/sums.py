@@ -5,14 +5,22 @@
 The logit is beta_h (g - T) - beta_h (z - 1) for lin, beta_h (log g - log T) - beta_h log z for log, so that no weight
 exceeds 1. tmx adds the query term as it is, dp multiplies it by a constant key. What limits it is the precision wall.
 
+| route | layers | how lags are known |
+|---|---|---|
+| lin-dp, log-dp, lin-tmx, log-tmx | a level of memories each, after one | neurons of the layer before compute them |
+| lin-dp-deep, log-dp-deep | a memory each, after one: Theorem 4.4, Proposition 4.5 | the same, those of one memory per layer |
+| lin-dp-direct, lin-tmx-direct | a level of memories each | they are affine in the present token, so the query reads them off it: Proposition 4.2 |
+
 tmx-mul alone serves no lag between the first and the last: its logit <w, x_t> phi(z) rises or falls with z, so a head
 finds the nearest token or the farthest.
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from flint import arb, ctx
@@ -25,8 +33,9 @@ from memloci.core.errors import BadInput
 from memloci.core.numbers import lower_number, number, power_of_two, upper_number
 from memloci.routes.capacity import capacity
 from memloci.routes.request import Obstacle, Request
-from memloci.routes.symbols import Symbols, destinations, layer_count, memory_slots
-from memloci.tasks.names import variable
+from memloci.routes.symbols import Symbols, destinations, layer_count, memory_slots, recall_layers
+from memloci.tasks.memories.lag_table import LagTable
+from memloci.tasks.names import channel_of, variable
 
 WINDOW = 256  # what lies beyond is 0 up to the error; leaving it out keeps sums, and their roundings, short
 PAID = 512.0  # tuned: roundings of the mass when heads are chosen; slow heads sum over the whole window
@@ -37,22 +46,28 @@ EXTENDED = {"lin": 12, "log": 4}
 NEAR_LAGS = {"lin": 16, "log": 6}
 
 
-def sums(request: Request, rpe: str, attention: str, heads_each: int | None = None) -> Circuit:
-    """`heads_each` asks for that many heads per memory, whatever they reach."""
-    task, tables, levels = request.task, request.tables(), request.task.levels
+def sums(
+    request: Request, rpe: str, attention: str, heads_each: int | None = None, form: str = ""
+) -> Circuit:
+    """`heads_each` asks for that many heads per memory, whatever they reach; `form`: "", "deep" or "direct"."""
+    task, tables = request.task, request.tables()
     if request.kernels:
         raise Obstacle(
             f"it sees a window of the past, and {request.kernels[0].target.label} spreads over all of it"
         )
-    count = max(levels[i - 1] for i in tables) + 1
-    asked, most = capacity(task), (count + 1) * max(SUM_HEAD_COUNTS) * task.M * (task.d + 1)
+    place = recall_layers(request, tables, lead=0 if form == "direct" else 1, one_each=form == "deep")
+    if form == "direct":
+        _require_affine(request, tables)
+    count = max(place.values()) + 1
+    asked, most = capacity(task), count * max(SUM_HEAD_COUNTS) * task.M * (task.d + 1)
     if asked > most:
         raise Obstacle(
             f"weights that factorise carry L H d_v numbers per position, here at most {most:,}; the task asks for "
             f"{asked:,}: two pasts agree on all of them (proved)"
         )
-    symbols = Symbols(request, lambda j: levels[j - 1] + 1)
-    heads: list[list[Head]] = [[] for _ in range(count + 1)]
+    late = {i: layer - 1 for i, layer in place.items()} if form == "deep" else {}
+    symbols = Symbols(request, place.__getitem__, late=late)
+    heads: list[list[Head]] = [[] for _ in range(count)]
     found: dict[tuple[int, ...], AdaptiveSum] = {}
     for i, table in tables.items():
         read, to = destinations(symbols, i)
@@ -70,11 +85,21 @@ def sums(request: Request, rpe: str, attention: str, heads_each: int | None = No
                 else _fewest_heads(request, rpe, lags, _tolerated_error(request, i))
             )
         symbols.layer_for(i).purpose = f"lag of memory {i}"
-        heads[levels[i - 1] + 1] += _heads(symbols, found[lags], i, attention, read, to)
+        asks = (
+            _lag_read_off(table)
+            if form == "direct" and not table.parents
+            else _lag_by_neurons(symbols, rpe, i)
+        )
+        heads[place[i]] += _heads(found[lags], i, attention, asks, read, to)
     worst = max(found.values(), key=lambda one: one.paid)
     H = max(map(len, heads))
+    told = layer_count(request, len(heads), one_each=form == "deep")
+    if form == "direct":
+        told = (
+            f"{len(heads)} layer{'s' if len(heads) > 1 else ''}, for queries read lags off the present token"
+        )
     why = (
-        f"{layer_count(request, len(heads))}; {H} head{'s' if H > 1 else ''}, mass {upper_number(worst.mass)}: l1 error "
+        f"{told}; {H} head{'s' if H > 1 else ''}, mass {upper_number(worst.mass)}: l1 error "
         f"{upper_number(worst.error)} in exact arithmetic, {worst.bits} bits"
     )
     window = max(WINDOW, 4 * max(table.bound for table in tables.values()))
@@ -82,24 +107,54 @@ def sums(request: Request, rpe: str, attention: str, heads_each: int | None = No
         Layer(attention, rpe, "none", tuple(own), symbols.neurons(s), window=window)
         for s, own in enumerate(heads)
     ]
-    return request.circuit(f"{rpe}-{attention}", why, layers, memory_slots(request, tables), symbols.origins)
+    route = f"{rpe}-{attention}" + (f"-{form}" if form else "")
+    return request.circuit(route, why, layers, memory_slots(request, tables), symbols.origins)
 
 
-def _heads(
-    symbols: Symbols, best: AdaptiveSum, i: int, attention: str, read: list[str], to: list[str]
-) -> list[Head]:
-    """The neurons that compute the lag of memory i, and the heads that it steers."""
+def _require_affine(request: Request, tables: Mapping[int, LagTable]) -> None:
+    for i, table in tables.items():
+        if not table.parents and table.affine is None:
+            raise Obstacle(
+                f"the lag of memory {i}, {table.formula}, is not an affine function of the present token's symbols, so neurons "
+                "must compute it"
+            )
+
+
+class Query(NamedTuple):
+    """The lag in the stream, or its logarithm with a lift: slot -> coefficient, and what is added."""
+
+    slots: dict[str, float]
+    constant: float
+    lift: float = 0.0  # log: of what a blank memory asks for
+
+
+def _lag_read_off(table: LagTable) -> Query:
+    """A lag that is affine in the present token."""
+    assert table.affine is not None
+    slopes, constant = table.affine
+    return Query({channel_of(name): float(a) for name, a in slopes.items() if a}, float(constant))
+
+
+def _lag_by_neurons(symbols: Symbols, rpe: str, i: int) -> Query:
+    """The slot in which neurons compute the lag of memory i."""
     slot, nested = f"lag of {i}", bool(symbols.request.task.parents[i - 1])
-    lift = LIFT if nested or 0 in symbols.table_of(i).cells else 0.0
-    if best.rpe == "lin":
+    lift = LIFT if rpe == "log" and (nested or 0 in symbols.table_of(i).cells) else 0.0
+    if rpe == "lin":
         value: Callable[[np.ndarray], np.ndarray] = lambda g: g * 1.0
     else:
         value = lambda g: np.where(g > 0, np.log(np.maximum(g, 1)) + lift, 0.0)
     symbols.table(i, lambda lags: value(lags)[..., None], (slot,))
-    anchor = best.lags[-1] - 1.0 if best.rpe == "lin" else lift + math.log(best.lags[-1])
+    return Query({slot: 1.0}, 0.0, lift)
+
+
+def _heads(
+    best: AdaptiveSum, i: int, attention: str, lag: Query, read: list[str], to: list[str]
+) -> list[Head]:
+    """The heads that the lag of memory i steers."""
+    anchor = best.lags[-1] - 1.0 if best.rpe == "lin" else lag.lift + math.log(best.lags[-1])
     found = []
     for beta, gain in zip(best.exponents, _gains(best), strict=True):
-        asks = {slot: beta, ONE: -beta * anchor}
+        asks = {slot: beta * a for slot, a in lag.slots.items()} | {ONE: beta * (lag.constant - anchor)}
         writes = {there: {slot: gain} for slot, there in zip(read, to, strict=True)}
         head = Head(purpose("recall", f"memory {i}", best.heads), tuple(read), writes, DecayKernel(beta))
         if attention == "tmx":
@@ -201,7 +256,12 @@ def _gains(adaptive_sum: AdaptiveSum) -> list[float]:
 
 
 ROUTES = {
-    f"{rpe}-{form}": (lambda request, rpe=rpe, form=form: sums(request, rpe, form))
-    for rpe in ("lin", "log")
-    for form in ("tmx", "dp")
+    f"{rpe}-{attention}{form and '-' + form}": (
+        lambda request, rpe=rpe, attention=attention, form=form: sums(request, rpe, attention, form=form)
+    )
+    for rpe, attention, form in (
+        *itertools.product(("lin", "log"), ("tmx", "dp"), ("",)),
+        *itertools.product(("lin", "log"), ("dp",), ("deep",)),
+        *itertools.product(("lin",), ("tmx", "dp"), ("direct",)),
+    )
 }

@@ -4,7 +4,8 @@
     ready      the stage at which a variable is first in the stream: 0 for the present token, later for memories
 
 A lag is computed at the first stage at which all it reads is ready. What became ready just then is fresh and
-read by a staircase; what was ready before has been compared with its letters (lookup.py) and is old.
+read by a staircase; what was ready before has been compared with its letters (lookup.py) and is old. Where layers recall
+one memory each, a lag that is wanted `late` is computed just before its layer, from the same letters: they stay in the stream.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from memloci.circuits.circuit import ONE
 from memloci.core.errors import BadInput
 from memloci.core.numbers import literal
 from memloci.language.domain import Domain
-from memloci.routes.request import Request
+from memloci.routes.request import Obstacle, Request
 from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.names import channel_of, memory_of, variable
 
@@ -45,14 +46,31 @@ def memory_slots(request: Request, tables: Mapping[int, LagTable]) -> dict[str, 
     return {variable(name, i): memory_slot(name, i) for i in tables for name in request.channels}
 
 
-def layer_count(request: Request, layers: int) -> str:
-    """How the layers compare with the paper's count."""
-    paper = request.task.paper_layers
+def layer_count(request: Request, layers: int, one_each: bool = False) -> str:
+    """How the layers compare with the paper's count; with `one_each` every layer recalls one memory."""
+    paper, own = request.task.paper_layers, f"{layers} layers" if layers > 1 else "1 layer"
+    if one_each:
+        return f"{own}, one memory each after the first (Theorem 4.4, Proposition 4.5)"
     if layers == paper:
-        return f"{layers} layers, the paper's K + 1 + 1{{M >= K + 1}}"
+        return f"{own}, the paper's K + 1 + 1{{M >= K + 1}}"
     if layers < paper:
-        return f"{layers} layers, {paper - layers} less than the paper's count: no chain of lags is deeper"
-    return f"{layers} layers, {layers - paper} more than the paper's count"
+        return f"{own}, {paper - layers} less than the paper's count: no chain of lags is deeper"
+    return f"{own}, {layers - paper} more than the paper's count"
+
+
+def recall_layers(
+    request: Request, tables: Mapping[int, LagTable], lead: int, one_each: bool = False
+) -> dict[int, int]:
+    """memory -> the layer that recalls it: those of a level together, or one memory per layer. The first `lead` recall none."""
+    levels = request.task.levels
+    if not one_each:
+        return {i: levels[i - 1] + lead for i in tables}
+    if len({levels[i - 1] for i in tables}) == len(tables):
+        raise Obstacle(
+            "every level has a single memory, so the routes that recall a level per layer do the same"
+        )
+    order = sorted(tables, key=lambda i: (levels[i - 1], i))
+    return {i: k + lead for k, i in enumerate(order)}
 
 
 @dataclass
@@ -62,6 +80,9 @@ class Symbols:
     request: Request
     ready: Callable[[int], int]  # memory -> stage
     lead: int = 0  # stages that only compare the present token with its letters
+    late: Mapping[int, int] = field(
+        default_factory=dict
+    )  # memory -> the first stage at which its lag is computed
     stages: dict[int, LookupLayer] = field(default_factory=dict)
 
     def layer(self, stage: int) -> LookupLayer:
@@ -69,7 +90,7 @@ class Symbols:
 
     def layer_for(self, i: int) -> LookupLayer:
         """The neurons that compute the lag of memory i."""
-        return self.layer(self.stage_of(i))
+        return self.layer(max(self.stage_of(i), self.late.get(i, 0)))
 
     def neurons(self, stage: int) -> LookupNeurons | None:
         return self.stages[stage].neurons() if stage in self.stages else None
@@ -100,6 +121,7 @@ class Symbols:
         """Neurons that give `values(lag)`, one number per output, and 0 where memory i must be blank."""
         stage = max(self.stage_of(i), least_stage)
         fresh, old, lags = self._reads(i, stage)
+        stage = max(stage, self.late.get(i, 0))
         lookup(self.layer(stage), fresh, old, np.asarray(values(lags), float), outputs, lags, self.longest)
 
     def gate(
@@ -112,6 +134,7 @@ class Symbols:
         """Neurons that add each (slot, destination, size) where `passes(lag)`."""
         stage = max(self.stage_of(i), least_stage)
         fresh, old, lags = self._reads(i, stage, merge=False)  # old letters gate without cancellation
+        stage = max(stage, self.late.get(i, 0))
         gate(self.layer(stage), fresh, old, passes(lags), payloads, lags, self.longest)
 
     def _reads(self, i: int, stage: int, merge: bool = True) -> tuple[list[Fresh], list[Old], np.ndarray]:

@@ -92,6 +92,13 @@ GALLERY: dict[str, GalleryEntry] = {
         lags=["where(s0 > 0, 3, 7)"],
         readout="s1",
     ),
+    "look-back": _task(
+        Adaptive,
+        "Proposition 4.2: the token 0, 1 or 2 steps back, as the present token says",
+        channels=[{"name": "x", "values": [-1, 0, 1]}],
+        lags=["x0 + 1"],
+        readout="x1",
+    ),
     "nested-1": _task(
         Adaptive,
         "K = 1: the first memory says where the second is",

@@ -1,6 +1,6 @@
 """Why a run did not learn its task: the first of these reasons that holds.
 
-    proved for every model of the architecture     the capacity bound
+    proved for every model of the architecture     the capacity bound, the floor of affine functions of the past
     computed for every model of the architecture   tokens out of sight, a start that softmax does not see, an affine
                                                    model or too few neurons for the readout
     proved of recall, beside a fit that was found  too few bits, a tail unlike the encoding's, too few heads
@@ -22,6 +22,7 @@ from memloci.certify.certificate import Certificate
 from memloci.core.errors import BadInput
 from memloci.core.numbers import lower_number, number
 from memloci.model.architecture import Architecture
+from memloci.routes.affine_floor import affine_floor, is_affine
 from memloci.routes.capacity import questions, state
 from memloci.routes.request import Obstacle
 from memloci.synthesize import plan
@@ -214,6 +215,13 @@ def _start(case: DiagnosedRun) -> Diagnosis | None:
 
 
 def _no_ffn(case: DiagnosedRun) -> Diagnosis | None:
+    floor = affine_floor(case.task) if is_affine(case.architecture) else None
+    if floor is not None and floor.E_least > case.tolerance and max(floor.lags) < case.n:
+        return Diagnosis(
+            NO_FFN,
+            f"Without an FFN and without a dot product the output is an affine function of the past, and {floor.text}.",
+            {"E_least": float(floor.E_least), "width": 0},
+        )
     E = witness.not_affine(case.task, case.architecture, case.n)
     if E <= case.tolerance:
         return None

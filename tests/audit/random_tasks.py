@@ -16,6 +16,7 @@ SERVES = {
     "one-layer-lin": ("fixed-one", "essential-lin", "mixed-kernels"),
     "one-layer-log": ("fixed-one", "essential-log"),
     "rotary": ("fixed", "adaptive", "nested", "mixed"),
+    "rotary-deep": ("adaptive-pair",),
     "t5": ("fixed",),
     "bias-table": ("essential-table", "mixed-table"),
     "depth-1": ("fixed",),
@@ -27,6 +28,10 @@ SERVES = {
     "lin-dp": ("adaptive-two",),
     "log-tmx": ("adaptive-two",),
     "log-dp": ("adaptive-two",),
+    "lin-dp-deep": ("adaptive-twin",),
+    "log-dp-deep": ("adaptive-twin",),
+    "lin-tmx-direct": ("adaptive-two",),
+    "lin-dp-direct": ("adaptive-two", "adaptive-present"),
     "match": (
         "matched-latest",
         "matched-offset",
@@ -57,8 +62,8 @@ def random_task(rng: Draw, route: str) -> Request:
     tolerance = float(rng.choice([1e-2, 1e-3, 1e-4], p=[0.6, 0.3, 0.1]))
     if hard and (data := _hard(rng, route)) is not None:
         return Request(toml(data), 1e-2, "float32")
-    if route.endswith(
-        ("-tmx", "-dp")
+    if route.startswith(
+        ("lin-", "log-")
     ):  # their fits take seconds and are kept: few different ones are asked for
         tolerance, precision = 1e-2, "float32"
     return Request(toml(FAMILIES[family](rng, detail)), tolerance, precision)
@@ -180,6 +185,12 @@ def _adaptive(rng: Draw, detail: str) -> dict[str, Any]:
         values, lags = [1, 2], ["a0"]
         if rng.random() < 0.3:
             values, lags = [0, 1], ["where(a0 > 0.5, 1, 2)"]
+    elif detail == "twin":
+        values, lags = [1, 2], [["a0", "3 - a0"], ["3 - a0", "a0", 1]][int(rng.integers(2))]
+    elif detail == "present":
+        values, lags = [-1, 0, 1], ["a0 + 1"]
+    elif detail == "pair":
+        values, lags = [0, 1, 3], [str(rng.choice(["a0", "4 - a0"])), "a0 + 1", int(rng.integers(1, 9))]
     elif detail == "near":
         values, lags = [1, 2, 3], [str(rng.choice(["a0", "4 - a0", "where(a0 == 2, 3, 1)"]))]
     else:

@@ -15,8 +15,10 @@ from memloci.routes.capacity import capacity, obstacle
 from memloci.routes.registry import ROUTES
 from memloci.tasks.inputs import sample
 from memloci.tasks.load import load_task
+from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.short import Adaptive
 from memloci.tasks.task import Task
+from memloci.tradeoffs.depth_table import depth_table
 
 from .adaptive_tasks import random_adaptive
 
@@ -32,6 +34,17 @@ FIXED_KERNELS = [
     "depth-3",
     "depth-4",
 ]
+SUMS = [
+    "lin-tmx",
+    "lin-dp",
+    "log-tmx",
+    "log-dp",
+    "lin-dp-deep",
+    "log-dp-deep",
+    "lin-tmx-direct",
+    "lin-dp-direct",
+]
+SERVING = ["rotary", "rotary-deep", "chain", *SUMS, "match"]
 V = {"name": "v", "range": [-1, 1]}
 TOLERANCES = {"partly-nested": 1e-3}  # the readouts of the others are linear
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("nested-2", "nested-3")]
@@ -325,6 +338,81 @@ def test_the_wall_of_sums_is_an_obstacle_with_a_reason(letters, precision):
     assert "whatever the heads (proved)" in plans.obstacles["lin-tmx"]
 
 
+# -- one memory per layer, and lags read off the token ------------------------------------------------------
+
+UNRELATED = Adaptive(
+    channels=[{"name": "a", "values": [1, 2, 3]}, {"name": "b", "values": [1, 2, 3]}, V],
+    lags=["a0", "4 - b0", "1 + (a0 * b0) % 3"],
+    readout=["v1", "v2 + v3"],
+)
+
+
+@pytest.mark.parametrize(
+    ("wide", "deep"),
+    [("rotary", "rotary-deep"), pytest.param("lin-dp", "lin-dp-deep", marks=pytest.mark.slow)],
+)
+def test_depth_buys_heads_and_width(wide, deep):
+    """Proposition 4.5: M + 1 layers, each with the heads and the neurons of one memory in place of all."""
+    both = [build(UNRELATED, route, 1e-3, "float64") for route in (wide, deep)]
+    flat, tall = (built.model.architecture for built in both)
+    assert (flat.layers, tall.layers) == (2, UNRELATED.M + 1)
+    assert flat.heads == 3 * tall.heads and flat.width > tall.width
+    for built in both:
+        assert built.certificate.met
+        assert error(built, UNRELATED, 8) <= built.certificate.bound + ORACLE
+
+
+@pytest.mark.slow
+def test_nested_memories_go_one_by_one_too():
+    """Theorem 4.4: what is nested waits for its parents, wherever they are recalled."""
+    task = load_task("partly-nested")
+    built = build(task, "rotary-deep", 1e-3)
+    assert built.certificate.met and built.model.architecture.layers == task.M + 1
+    assert error(built, task, 24) <= built.certificate.bound + ORACLE
+
+
+def test_one_memory_per_layer_is_refused_where_it_changes_nothing():
+    found = plan(load_task("nested-1"), routes=["rotary-deep", "lin-dp-deep"]).obstacles
+    assert all("every level has a single memory" in reason for reason in found.values()) and len(found) == 2
+
+
+def test_a_lag_that_is_not_affine_in_the_token_is_no_query():
+    (reason,) = plan(UNRELATED, routes=["lin-dp-direct"]).obstacles.values()
+    assert "the lag of memory 3, 1 + (a0 * b0) % 3, is not an affine function" in reason
+
+
+@pytest.mark.parametrize(
+    ("lag", "slopes"),
+    [
+        ("a0", {"a0": 1}),
+        ("3 * a0 - b0 + 2", {"a0": 3, "b0": -1}),
+        ("a0 * b0", None),
+        ("where(a0 > 2, 2, 1)", None),
+    ],
+)
+def test_tables_know_whether_they_are_affine(lag, slopes):
+    task = Adaptive(
+        channels=[{"name": "a", "values": [1, 2, 4]}, {"name": "b", "values": [1, 2, 3]}, V],
+        lags=[lag],
+        readout="v1",
+    )
+    (table,) = task.recalls
+    assert isinstance(table, LagTable)
+    found = table.affine
+    assert (found is None) == (slopes is None) and (found is None or found[0] == slopes)
+
+
+@pytest.mark.slow
+def test_the_depth_table_of_lags_of_content_has_no_beaten_row():
+    rows = depth_table(UNRELATED, "float64", heads=(4,))
+    assert {"lin-dp", "lin-dp-deep"} <= {row.route for row in rows}
+    assert not any(a.beats(b) for a in rows for b in rows)
+    by_route = {row.route: row for row in rows}
+    wide, deep = by_route["lin-dp"], by_route["lin-dp-deep"]
+    assert (wide.layers, wide.heads) == (2, 12) and (deep.layers, deep.heads) == (4, 4)
+    assert deep.width < wide.width and max(wide.bound, deep.bound) < 1e-3
+
+
 # -- requests ---------------------------------------------------------------------------------------------
 
 
@@ -335,14 +423,14 @@ def test_routes_with_fixed_kernels_refuse_pointers_and_say_why():
     for reason in plans.obstacles.values():
         assert reason == "its heads look at the same lags everywhere, and memory 1 is at lag a0"
     others = [name for name in ROUTES if name not in FIXED_KERNELS]
-    assert others == ["rotary", "chain", "lin-tmx", "lin-dp", "log-tmx", "log-dp", "match"]
+    assert others == SERVING
     (reason,) = plan(load_task("pointer"), routes=["match"]).obstacles.values()
     assert reason.startswith("memory 1 is at lag a0, a lag that depends on the input")
 
 
 def test_routes_with_pointers_refuse_tasks_that_have_none():
-    plans = plan(load_task("delay"), routes=["chain", "lin-tmx", "lin-dp", "log-tmx", "log-dp"])
-    assert not plans.met and not plans.missed and len(plans.obstacles) == 5
+    plans = plan(load_task("delay"), routes=["chain", *SUMS])
+    assert not plans.met and not plans.missed and len(plans.obstacles) == 1 + len(SUMS)
     assert all("no lag depends on the input" in reason for reason in plans.obstacles.values())
 
 

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -63,6 +64,23 @@ class LagTable(Recall):
     @property
     def text(self) -> str:
         return f"lag {self.formula or format(self.bound, ',')}"
+
+    @cached_property
+    def affine(self) -> tuple[dict[str, Fraction], Fraction] | None:
+        """(slopes, constant) with lag = sum of slopes times symbols + constant at every cell, exactly; None if there are none."""
+        if not all(piece.is_point for domain in self.domains for piece in domain):
+            return None
+        symbols = [[Fraction(piece.lo) for piece in domain] for domain in self.domains]
+        first, slopes = Fraction(int(self.lags.flat[0])), []
+        for axis, own in enumerate(symbols):
+            second = tuple(int(k == axis) for k in range(len(symbols)))
+            rise = Fraction(int(self.lags[second])) - first if len(own) > 1 else Fraction(0)
+            slopes.append(rise / (own[1] - own[0]) if rise else Fraction(0))
+        constant = first - sum((a * own[0] for a, own in zip(slopes, symbols, strict=True)), Fraction(0))
+        for cell, point in zip(self.cells, itertools.product(*symbols), strict=True):
+            if sum((a * x for a, x in zip(slopes, point, strict=True)), constant) != cell:
+                return None
+        return dict(zip(self.reads, slopes, strict=True)), constant
 
     def domain(self, channel: Channel) -> Domain:
         return super().domain(channel) if any(self.cells) else channel.domain  # lag 0 is never blank

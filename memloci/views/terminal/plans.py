@@ -156,17 +156,17 @@ def theorem_text(theorem: Theorem) -> str:
 
 def depth_rows_table(name: str, precision: str, rows: Sequence[DepthRow]) -> Any:
     table = plain_table(f"{name}: what depth trades in {precision}")
-    for heading in ("shift", "layers", "heads", "bits", "bound", "exact", "mass", "weights"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("route", "layers", "heads", "width", "bits", "bound", "exact", "weights"):
+        table.add_column(heading, justify="left" if heading == "route" else "right", no_wrap=True)
     for row in rows:
         table.add_row(
-            str(row.step),
+            row.route,
             str(row.layers),
             str(row.heads),
+            str(row.width),
             str(row.bits or "-"),
             number(row.bound),
             number(row.exact_bound),
-            number(row.mass),
             f"{row.parameters:,}",
         )
     return table
