@@ -27,7 +27,7 @@ from memloci.certify.candidates import Candidates
 from memloci.certify.cases import BLANK, FOREVER, FOUND, query_pieces, satisfied
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rotary_heads import matched, softmax_share
-from memloci.certify.rounding import LENGTH, Format, gamma, times
+from memloci.certify.rounding import LENGTH, LIBRARY, Format, gamma, times
 from memloci.certify.slacks import ROUNDED, own_product
 from memloci.core.errors import BadInput
 from memloci.model.attention import Head
@@ -213,7 +213,7 @@ class MatchHeadsWithCandidates:
             return
         values = linear(self.W_V[h], self.candidates[0].X, precision, stored=stored)
         middle, radius = recalled.box(values, np.arange(len(values.cases)))
-        E = radius + times(gamma(2 * self.heads.longest[0] + 8, precision.u), np.abs(middle) + radius)
+        E = radius + times(self._mean_rounding(precision), np.abs(middle) + radius)
         E = E + 4 * FOREVER * precision.least
         rows.append(unknown)
         recalled.add(np.tile(middle, (len(unknown), 1)), None, np.tile(E, (len(unknown), 1)))
@@ -272,6 +272,7 @@ class MatchHeadsWithCandidates:
             return served
         self.heads.longest[0] = min(self.heads.longest[0], float(n_row[which[right]].min()))
         beside = self._beside(off, levels.gap, p, n_row, precision.u)[which]
+        uneven = times(np.expm1(off[which]) * (1 + LIBM), 1.0)
         values = linear(self.W_V[h], memory_candidates.X, precision, stored=stored)
         here = right & (cases.lag[:, i] == FOUND)
         absent = right & (cases.lag[:, i] == BLANK)
@@ -291,6 +292,7 @@ class MatchHeadsWithCandidates:
                 memory_candidates,
                 values,
                 beside,
+                uneven,
                 rows,
                 recalled,
                 precision,
@@ -326,10 +328,32 @@ class MatchHeadsWithCandidates:
         own = matched(beside, precision.u)[:, None] * forms.size
         return own + softmax_share(beside, precision)[:, None] * most[None, :]
 
+    def _mean_rounding(self, precision: Format) -> np.ndarray:
+        """What a mean of up to n tokens rounds, per unit of their size: two sums of n terms in any order, the exponentials
+        of both, products and the division."""
+        return gamma(2 * self.heads.longest[0] + 2 * LIBRARY + 8, precision.u)
+
     def _add_token(
-        self, chosen, i, asking, cases, good, memory_candidates, values, beside, rows, recalled, precision, p
+        self,
+        chosen,
+        i,
+        asking,
+        cases,
+        good,
+        memory_candidates,
+        values,
+        beside,
+        uneven,
+        rows,
+        recalled,
+        precision,
+        p,
     ) -> None:
-        """The token of memory i: its values, in the variables of the task."""
+        """The token of memory i: its values, in the variables of the task.
+
+        A mean over N tokens whose logits are `off` apart at most has weights w_s with N w_s within e^{+-off}, so that
+        sum |w_s - 1 / N| <= e^off - 1 (`uneven`).
+        """
         if not len(chosen):
             return
         d = memory_candidates.channels
@@ -358,8 +382,8 @@ class MatchHeadsWithCandidates:
                 apart[r] += (c + w @ reach.max(axis=0) + values.E[group].max(axis=0)) * (1 + LIBM)
         forms = values.take(token)
         E = E + apart + self._errors(forms, beside[chosen], recalled.most, precision)
-        if not p and precision.u:  # a mean of up to n tokens
-            E = E + times(gamma(2 * self.heads.longest[0] + 8, precision.u), forms.size)
+        if not p:
+            E = E + times(uneven[chosen][:, None] + self._mean_rounding(precision), forms.size)
         rows.append(asking[chosen])
         placed = np.zeros((len(chosen), const.shape[1], recalled.variables))
         placed[:, :, i * d : (i + 1) * d] = coef
@@ -398,8 +422,8 @@ class MatchHeadsWithCandidates:
         size = np.abs(middle) + radius
         E = radius + matched(weight, precision.u)[:, None] * size
         E = E + softmax_share(weight, precision)[:, None] * recalled.most[None, :]
-        if mean and precision.u:
-            E = E + times(gamma(2 * self.heads.longest[0] + 8, precision.u), size)
+        if mean:
+            E = E + times(self._mean_rounding(precision), size)
         rows.append(np.full(len(boxes), asking[r]))
         recalled.add(middle, None, E)
 

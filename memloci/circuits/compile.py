@@ -128,7 +128,7 @@ def _scores(heads: Sequence[Head], block: Architecture, at: At) -> dict[str, np.
                 W = np.zeros((block.heads, block.key_dim, len(at)))
                 for h, row in enumerate(each):
                     for slot, vector in row.items():
-                        W[h, :, at[slot]] += vector
+                        W[h, : len(vector), at[slot]] += vector  # heads that ask less leave the rest 0
                 found[f"score.{name}"] = W
             return found
         case "tmx":

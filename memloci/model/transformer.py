@@ -141,7 +141,15 @@ class Transformer(eqx.Module):
         """The same weights in another precision, in which the model is then evaluated."""
         require_precision(precision)
         changed = self._with_architecture(precision=precision)
-        cast = lambda leaf: leaf.astype(precision) if eqx.is_inexact_array(leaf) else leaf
+
+        def cast(leaf: Any) -> Any:
+            if not eqx.is_inexact_array(leaf):
+                return leaf
+            if isinstance(leaf, Tracer):
+                return leaf.astype(precision)
+            with np.errstate(over="ignore"):  # NumPy rounds to nearest as XLA does, and compiles nothing
+                return jnp.asarray(np.asarray(leaf).astype(precision))
+
         return jax.tree.map(cast, changed)
 
     def _with_architecture(self, **switches: Any) -> "Transformer":

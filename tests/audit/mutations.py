@@ -133,9 +133,15 @@ def _with_leaf(model: Transformer, k: int, array: np.ndarray) -> Transformer:
     return jax.tree.unflatten(shape, leaves)
 
 
+def _small(model: Transformer, rng: Draw) -> float:
+    """From a few units of roundoff to a tenth, evenly on a logarithmic scale."""
+    u = float(np.finfo(np.asarray(model.W_E).dtype).eps)
+    return float(np.exp(rng.uniform(np.log(u), np.log(0.1))))
+
+
 def perturb_weights(model: Transformer, rng: Draw) -> Transformer:
     """All weights that are not 0 by a small factor each."""
-    size = 10.0 ** rng.uniform(-7, -1)
+    size = _small(model, rng)
     for k in _floats(model):
         leaf = np.asarray(jax.tree.leaves(model)[k], dtype=float)
         model = _with_leaf(model, k, leaf * (1 + size * rng.normal(size=leaf.shape)))
@@ -146,10 +152,51 @@ def change_a_weight(model: Transformer, rng: Draw) -> Transformer:
     k = int(rng.choice(_floats(model)))
     leaf = np.array(jax.tree.leaves(model)[k], dtype=float)
     where = tuple(int(rng.integers(n)) for n in leaf.shape)
-    leaf[where] = [0.0, -leaf[where], 2 * leaf[where], leaf[where] + 10.0 ** rng.uniform(-6, 0)][
-        int(rng.integers(4))
-    ]
+    old = leaf[where]
+    leaf[where] = [0.0, -old, 2 * old, old + 10.0 ** rng.uniform(-6, 0)][int(rng.integers(4))]
     return _with_leaf(model, k, leaf)
+
+
+def nudge_a_weight(model: Transformer, rng: Draw) -> Transformer:
+    """One weight that is not 0, by so little that a proof may take it for what it was."""
+    k = int(rng.choice(_floats(model)))
+    leaf = np.array(jax.tree.leaves(model)[k], dtype=float)
+    there = np.argwhere(leaf)
+    if not len(there):
+        return perturb_weights(model, rng)
+    where = tuple(int(i) for i in there[rng.integers(len(there))])
+    leaf[where] *= 1 + float(rng.choice([-1, 1])) * _small(model, rng)
+    return _with_leaf(model, k, leaf)
+
+
+def soften_a_layer(model: Transformer, rng: Draw) -> Transformer:
+    """Scores divided by a power of 2: sharp heads get duller, and matches hold for shorter sequences."""
+    layers = [l for l, block in enumerate(model.layers) if hasattr(block.attention.heads.score, "W_Q")]
+    if not layers:
+        return move_slopes(model, rng)
+    l = int(rng.choice(layers))
+    W_Q = np.asarray(model.layers[l].attention.heads.score.W_Q, dtype=float)  # type: ignore[attr-defined]
+    W_Q = (W_Q * 2.0 ** -float(rng.integers(1, 22))).astype(model.W_E.dtype)
+    return eqx.tree_at(lambda m: m.layers[l].attention.heads.score.W_Q, model, W_Q)
+
+
+def move_slopes(model: Transformer, rng: Draw) -> Transformer:
+    """Slopes of lin and log heads, of one layer, by a factor each; now and then to the other sign, or to 0."""
+    with_slopes = [
+        l
+        for l, block in enumerate(model.layers)
+        if getattr(block.attention.heads.encoding, "p", None) is not None
+    ]
+    if not with_slopes:
+        return perturb_weights(model, rng)
+    l = int(rng.choice(with_slopes))
+    p = np.asarray(model.layers[l].attention.heads.encoding.p, dtype=float)  # type: ignore[attr-defined]
+    factor = 1 + 10.0 ** rng.uniform(-8, 0) * rng.normal(size=p.shape)
+    if rng.random() < 0.3:
+        factor = rng.choice([-1.0, 0.0, 1.0, 0.25], p.shape)
+    return eqx.tree_at(
+        lambda m: m.layers[l].attention.heads.encoding.p, model, (p * factor).astype(model.W_E.dtype)
+    )
 
 
 EQUAL: dict[str, Callable[[Transformer, Draw], Transformer]] = {
@@ -166,6 +213,9 @@ EQUAL: dict[str, Callable[[Transformer, Draw], Transformer]] = {
 WRONG: dict[str, Callable[[Transformer, Draw], Transformer]] = {
     "perturb weights": perturb_weights,
     "change a weight": change_a_weight,
+    "nudge a weight": nudge_a_weight,
+    "soften a layer": soften_a_layer,
+    "move slopes": move_slopes,
 }
 MUTATIONS = EQUAL | WRONG
 

@@ -32,14 +32,7 @@ SERVES = {
     "log-dp-deep": ("adaptive-twin",),
     "lin-tmx-direct": ("adaptive-two",),
     "lin-dp-direct": ("adaptive-two", "adaptive-present"),
-    "match": (
-        "matched-latest",
-        "matched-offset",
-        "matched-mean",
-        "matched-hop",
-        "matched-beside",
-        "matched-table",
-    ),
+    "match": ("matched-alone", "matched-hop", "matched-beside", "matched-letters"),
 }
 
 Draw = np.random.Generator
@@ -282,29 +275,35 @@ def _matched(rng: Draw, detail: str) -> dict[str, Any]:
         else sorted(rng.choice(np.arange(-9, 30), letters, False).tolist())
     )
     channels: list[dict[str, Any]] = [{"name": "k", "values": keys}, _channel(rng, "v")]
-    memory: dict[str, Any] = {"match": "k1 == k0", "which": str(rng.choice(["latest", "latest", "earliest"]))}
+    memory: dict[str, Any] = {
+        "match": "k1 == k0",
+        "which": str(rng.choice(["latest", "earliest", "mean"], p=[0.5, 0.25, 0.25])),
+        "offset": int(rng.choice([0, 0, 0, 1, 2, 3])),
+    }
+    if rng.random() < 0.3:  # a table of classes, in place of an equality
+        tables = ("k1 > k0", f"k1 + k0 == {keys[0] + keys[1]}", "k1 != k0", "abs(k1 - k0) < 2")
+        memory["match"] = str(rng.choice(tables))
     memories, names = [memory], ["v1"]
-    if detail == "offset":
-        memory |= {"offset": int(rng.integers(1, 4))}
-    elif detail == "mean":
-        memory |= {"which": "mean"}
-    elif detail == "hop":
+    if detail == "hop":
         channels.insert(1, {"name": "a", "values": keys})
-        memories, names = [memory, {"match": "k2 == a1"}], ["v2"]
-    elif detail == "beside":  # a memory at a lag, or another match
-        other = {"lag": int(rng.integers(1, 6))} if rng.random() < 0.7 else {"match": f"k2 == {keys[0]}"}
-        memories, names = [memory, other], ["v1", "v2"]
-    elif detail == "table":
-        memory |= {"match": str(rng.choice(["k1 > k0", "k1 + k0 == " + str(keys[0] + keys[1]), "k1 != k0"]))}
+        memory["which"] = str(rng.choice(["latest", "earliest"]))
+        memories, names = [memory, {"match": "k2 == a1"}], ["v2"] if rng.random() < 0.7 else ["v1", "v2"]
+    elif detail == "beside":  # a memory at a lag, a kernel, or another match
+        others: list[dict[str, Any]] = [
+            {"lag": int(rng.integers(1, 6))},
+            {"match": f"k2 == {keys[0]}", "which": str(rng.choice(["latest", "earliest", "mean"]))},
+            {"kernel": str(rng.choice(SHORT)), "horizon": int(rng.integers(2, 10))},
+        ]
+        memories, names = [memory, others[int(rng.integers(3))]], ["v1", "v2"]
+    elif detail == "letters":  # two channels are compared
+        channels.insert(1, {"name": "a", "values": [0, 1]})
+        memory["match"] = str(
+            rng.choice(["k1 == k0 and a1 == a0", "k1 == k0 and a1 == 1", "a1 == 1 or k1 == k0"])
+        )
     if rng.random() < 0.3:
         names.append("v0")
-    x = [str(v) for v in rng.permutation(names)]
-    forms = [
-        x[0],
-        f"{_number(rng)} * {x[0]} + {_number(rng)} * {x[-1]}",
-        f"{_number(rng)} * ({' + '.join(x)}) + 0.1",
-    ]
-    return {"channels": channels, "memories": memories, "readout": str(rng.choice(forms))}
+    readout = _readout(rng, names, _symbols(channels, len(memories)))
+    return {"channels": channels, "memories": memories, "readout": readout}
 
 
 FAMILIES = {

@@ -16,6 +16,7 @@ KINDS = (
     ("dp", "lin", "none"),
     ("tmx", "lin", "none"),
     ("tmx", "log", "none"),
+    ("dp", "lin", "softmax"),
 )
 
 
