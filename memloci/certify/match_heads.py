@@ -25,6 +25,7 @@ import numpy as np
 from memloci.certify.affine_forms import AffineForms, add, add_all, folded, grid_of, linear
 from memloci.certify.candidates import Candidates
 from memloci.certify.cases import BLANK, FOREVER, FOUND, query_pieces, satisfied
+from memloci.certify.cases import candidates as all_combinations
 from memloci.certify.position_forms import PositionForms
 from memloci.certify.rotary_heads import matched, softmax_share
 from memloci.certify.rounding import LENGTH, LIBRARY, Format, gamma, times
@@ -35,6 +36,7 @@ from memloci.model.encodings import Lin
 from memloci.model.scores import DotProduct
 from memloci.tasks.memories.lag_table import piece_index
 from memloci.tasks.memories.match import Occurrence
+from memloci.tasks.memories.predicate import Predicate
 from memloci.tasks.task import Task
 
 KEPT = 3  # of the gap, in units of |p|: lower levels then weigh e^-3|p| of the match, or less
@@ -301,8 +303,9 @@ class MatchHeadsWithCandidates:
         if p == 0:  # a mean of other tokens: nothing is known of it but its size
             self._add_hull(np.flatnonzero(absent), asking, good, values, beside, rows, recalled, precision)
         else:
+            classes = _classes(memory_candidates, P)
             self._add_mismatch(
-                np.flatnonzero(absent), asking, good, values, beside, rows, recalled, precision
+                np.flatnonzero(absent), asking, good, classes, values, beside, rows, recalled, precision
             )
         served[asking[here | absent]] = True
         return served
@@ -329,9 +332,10 @@ class MatchHeadsWithCandidates:
         return own + softmax_share(beside, precision)[:, None] * most[None, :]
 
     def _mean_rounding(self, precision: Format) -> np.ndarray:
-        """What a mean of up to n tokens rounds, per unit of their size: two sums of n terms in any order, the exponentials
-        of both, products and the division."""
-        return gamma(2 * self.heads.longest[0] + 2 * LIBRARY + 8, precision.u)
+        """What a mean of up to n tokens rounds, per unit of their size: a quotient of two sums of n terms in any order, of
+        exponentials that the library rounds, and of products."""
+        g = gamma(self.heads.longest[0] + LIBRARY + 4, precision.u)
+        return np.where(g < 1, 2 * g / np.where(g < 1, 1 - g, 1.0), np.inf)
 
     def _add_token(
         self,
@@ -396,13 +400,13 @@ class MatchHeadsWithCandidates:
                 r, np.flatnonzero(good[r])[:, None], asking, values, beside, rows, recalled, precision
             )
 
-    def _add_mismatch(self, chosen, asking, good, values, beside, rows, recalled, precision) -> None:
-        """A token that does not satisfy the predicate; rows are split by the first value that tells it from one that does."""
+    def _add_mismatch(self, chosen, asking, good, classes, values, beside, rows, recalled, precision) -> None:
+        """A token that does not satisfy the predicate; rows are split by what tells it from those that do."""
         cache: dict[bytes, list[np.ndarray]] = {}
         for r in chosen.tolist():
             key = good[r].tobytes()
             if key not in cache:
-                cache[key] = _groups(values, good[r])
+                cache[key] = _groups(values, good[r], classes)
             self._add_groups(r, cache[key], asking, values, beside, rows, recalled, precision)
 
     def _add_hull(self, chosen, asking, good, values, beside, rows, recalled, precision) -> None:
@@ -466,11 +470,23 @@ class _Values:
         return const, coef, np.where(np.isnan(E), np.inf, E)
 
 
-def _groups(values: AffineForms, good: np.ndarray) -> list[np.ndarray]:
-    """The candidates that do not satisfy a predicate, by the first value that no candidate has that does."""
+def _classes(candidates: Candidates, predicate: Predicate) -> np.ndarray:
+    """(rows,) candidates that the conditions of the predicate, equalities aside, tell apart; -1 where no token is compared."""
+    pieces = all_combinations(predicate)
+    classes = np.unique(predicate.table, axis=1, return_inverse=True)[1].reshape(-1)
+    columns = np.broadcast_to(np.asarray(predicate.column(pieces, True)), len(next(iter(pieces.values()))))
+    return np.where(candidates.key >= 0, classes[columns[np.maximum(candidates.key, 0)]], -1)
+
+
+def _groups(values: AffineForms, good: np.ndarray, classes: np.ndarray) -> list[np.ndarray]:
+    """The candidates that do not satisfy a predicate: those of a class of which none does, class by class, the others by the
+    first value that no candidate has that does."""
     others = np.flatnonzero(~good)
-    if not good.any() or not len(others):
-        return [others] if len(others) else []
+    alien = ~np.isin(classes[others], classes[good])
+    found = [others[alien & (classes[others] == one)] for one in np.unique(classes[others[alien]])]
+    others = others[~alien]
+    if not len(others):
+        return found
     middle, radius = values.middle, values.radius
     lo, hi = (middle - radius)[good].min(axis=0), (middle + radius)[good].max(axis=0)
     outside = ((middle - radius)[others] > hi) | ((middle + radius)[others] < lo)
@@ -479,7 +495,7 @@ def _groups(values: AffineForms, good: np.ndarray) -> list[np.ndarray]:
     first = np.where(outside.any(axis=1), 2 * outside.argmax(axis=1), -1)
     side = np.take_along_axis(above, outside.argmax(axis=1)[:, None], axis=1)[:, 0]
     label = np.where(first >= 0, first + side, -1)
-    return [others[label == value] for value in np.unique(label)]
+    return [*found, *(others[label == value] for value in np.unique(label))]
 
 
 def _logit_errors(

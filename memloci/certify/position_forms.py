@@ -217,7 +217,8 @@ class PositionForms:
             left = ~never
             if atom.channel == UNKNOWN:
                 continue  # all of them at once, below
-            for i in [atom.kernel] if atom.kernel else range(M1):
+            # The position of a candidate (candidates.py) has none of the task's kernels.
+            for i in [i for i in (atom.kernel,) if i < M1] if atom.kernel else range(M1):
                 lag = np.where(back == 0, KERNEL, UNSEEN) if atom.kernel else back
                 match = left & (cases.lag[:, i] == lag)
                 coef[match, :, i * d + atom.channel] += column

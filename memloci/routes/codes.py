@@ -5,8 +5,9 @@
 So equal letters win by at least 1, in r dimensions: that is the gap g = 1, proved for every alphabet because codes of
 different letters differ in a bit. A bit is piecewise linear in the symbol, with a kink at each letter, so one layer takes A
 neurons. Where the letters are equally spaced, two layers take about 4 sqrt(A): the first counts in steps of B letters (the
-high digit), the second reads the bits of both digits. All numbers on the way are whole multiples of one power of 2, so
-nothing is rounded: no precision loses a bit of a code.
+high digit), the second reads the bits of both digits. Letters that are not equally spaced take two neurons for each step from
+one to the next. All numbers on the way are whole multiples of one power of 2 where the letters are, so nothing is rounded:
+no precision loses a bit of a code.
 """
 
 import math
@@ -45,15 +46,37 @@ def in_digits(letters: Domain) -> bool:
     return len(letters) > FEW and spacing(letters) is not None
 
 
-def broken_line(
+def read_letters(
     layer: LookupLayer, slot: str, letters: Domain, values: np.ndarray, outputs: Sequence[str]
 ) -> None:
-    """Neurons for `values` (letters, outputs) at the letters, linear between them and constant beyond both ends."""
+    """Neurons for `values` (letters, outputs) at the letters, constant beyond both ends."""
     at = [piece.lo for piece in letters]
     if values[0].any():
         layer.add({}, 1.0, dict(zip(outputs, values[0], strict=True)))
     if len(at) == 1:
         return
+    (_broken_line if spacing(letters) is not None else _steps)(layer, slot, at, values, outputs)
+
+
+def _steps(
+    layer: LookupLayer, slot: str, at: Sequence[float], values: np.ndarray, outputs: Sequence[str]
+) -> None:
+    """From each letter a to the next, b: relu(w x - o) - relu(w x - o - 1), w a power of 2 and o whole, w a <= o <= w b - 1.
+
+    A slope that is 1 / (b - a) instead, like 1/3, would be rounded, and the code with it.
+    """
+    for a, b, jump in zip(at[:-1], at[1:], np.diff(values, axis=0), strict=True):
+        if jump.any():
+            w = 2.0 ** math.ceil(math.log2(2 / (b - a)))
+            origin = math.ceil(w * a)
+            layer.add({slot: w}, -float(origin), dict(zip(outputs, jump, strict=True)))
+            layer.add({slot: w}, -float(origin + 1), dict(zip(outputs, -jump, strict=True)))
+
+
+def _broken_line(
+    layer: LookupLayer, slot: str, at: Sequence[float], values: np.ndarray, outputs: Sequence[str]
+) -> None:
+    """Linear between the letters, with a kink at each."""
     slopes = np.diff(values, axis=0) / np.diff(at)[:, None]
     turns = np.diff(
         np.concatenate([np.zeros((1, slopes.shape[1])), slopes, np.zeros((1, slopes.shape[1]))]), axis=0

@@ -31,7 +31,7 @@ from memloci.circuits.circuit import ONE, Circuit, DecayKernel, Head, Layer, Pea
 from memloci.core.numbers import literal
 from memloci.language.domain import Domain
 from memloci.model.architecture import MAX_LAG
-from memloci.routes.codes import base_of, bits_of_digits, broken_line, codes, high_digit, in_digits
+from memloci.routes.codes import base_of, bits_of_digits, codes, high_digit, in_digits, read_letters
 from memloci.routes.front import kernel_front
 from memloci.routes.request import Obstacle, Request
 from memloci.tasks.memories.lag_table import LagTable
@@ -95,7 +95,7 @@ class MatchDesign:
                 high_digit(layer, slot, letters, base, high)
                 bits_of_digits(self.second, slot, high, letters, base, outputs)
             else:
-                broken_line(layer, slot, at, rows.astype(float), outputs)
+                read_letters(layer, slot, at, rows.astype(float), outputs)
             self.coded_slots[key] = outputs
         return self.coded_slots[key]
 
