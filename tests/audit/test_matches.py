@@ -1,5 +1,7 @@
 """Certificates of matches that were false, and models that could not be built: streams, means, matches side by side."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -44,8 +46,8 @@ def test_a_mean_of_matches_is_as_uneven_as_its_logits():
     )
     built = ml.compile(task, route="match", tolerance=1e-2, precision="float64")
     assert built.certificate.bound < 1e-6
-    W_K = np.array(built.model.layers[1].attention.heads.score.W_K)
-    averages = int(np.argmin(np.abs(np.asarray(built.model.layers[1].attention.heads.encoding.p))))
+    heads: Any = built.model.layers[1].attention.heads
+    W_K, averages = np.array(heads.score.W_K), int(np.argmin(np.abs(np.asarray(heads.encoding.p))))
     rows, columns = np.nonzero(W_K[averages])
     x = np.zeros((4, 30, 2))
     x[:, :, 0] = np.random.default_rng(0).integers(0, 4, (4, 30))
@@ -54,9 +56,8 @@ def test_a_mean_of_matches_is_as_uneven_as_its_logits():
     for j, i in zip(rows, columns, strict=True):
         changed = W_K.copy()
         changed[averages, j, i] *= 1 + 1e-13
-        model = eqx.tree_at(
-            lambda m: m.layers[1].attention.heads.score.W_K, built.model, jnp.asarray(changed)
-        )
+        at = lambda m: m.layers[1].attention.heads.score.W_K
+        model = eqx.tree_at(at, built.model, jnp.asarray(changed))
         seen.append(np.abs(np.asarray(outputs(model, x)) - H).max())
         assert seen[-1] <= ml.certify(model, task).bound
     assert max(seen) > 1e-3
