@@ -128,6 +128,14 @@ class CompiledCurves:
         points.append(Point(x, bound, proved.exact_bound, *err, what))
         return proved
 
+    def add_exact(self, curve: str, x: int, E: Proved, what: str) -> None:
+        """A point of what no format holds: an error in exact arithmetic alone."""
+        points = self.curves.setdefault(curve, [])
+        if points and not points[-1].E > E:
+            points.append(replace(points[-1], x=x))
+        else:
+            points.append(Point(x, E, E, None, None, what))
+
     def measured(self, model: Transformer, length: int) -> Measurement | None:
         import jax.random as jr
 

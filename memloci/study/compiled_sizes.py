@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from memloci.approx.kernels.kernel_sums import KernelSum, fit
+from memloci.approx.kernels.kernel_sums import EXACT, KernelSum, fit
 from memloci.approx.kernels.rpe import RpeName, as_rpe
 from memloci.approx.kernels.targets import SingleLag
 from memloci.approx.readouts.ridge_sums import readout_ridge
@@ -26,7 +26,7 @@ from memloci.certify.certificate import Certificate
 from memloci.circuits.circuit import Circuit
 from memloci.circuits.compile import compile_circuit
 from memloci.core.errors import BadInput
-from memloci.core.numbers import number
+from memloci.core.numbers import literal, number
 from memloci.core.precision import DEFAULT, PRECISIONS
 from memloci.core.proved import Proved
 from memloci.model.transformer import Transformer
@@ -48,6 +48,7 @@ from memloci.study.compiled_curves import (
 from memloci.study.compiled_floors import add_floors, floors_by_bits, note_form
 from memloci.synthesize import request_of
 from memloci.tasks.memories.lag_table import LagTable
+from memloci.theory.lemma_f1 import heads_enough, lemma_heads
 
 MOVES = {"lin": 8, "log": 0}  # tuned: of exponents
 SLOW_HEADS = 4  # tuned: log heads fitted to kernels unlike them; 8 take half a minute
@@ -113,7 +114,50 @@ def _heads(curves: CompiledCurves) -> None:
                 curves.add(curve, H, compile_circuit(circuit), what)
             except (BadInput, Obstacle) as reason:
                 curves.note(f"{curve}: none of {_count(H, 'head')}: {reason}")
+    if rates.task.stationary:
+        _lemma(curves)
     (add_floors if rates.task.stationary else note_form)(curves, SHOWN)
+
+
+def _lemma(curves: CompiledCurves) -> None:
+    """The heads of the paper's own proof, beside ours: compiled in the formats, and with exact coefficients."""
+    rates, request = curves.request, _recalled(curves.request, DEFAULT)
+    lags = [target.lag for target in request.targets if isinstance(target, SingleLag)]
+    if len(lags) < len(request.targets):
+        return  # it is about lags
+    needs = heads_enough(rates.rpe, max(lags), TOLERANCE)
+    if needs is not None:
+        curves.note(
+            f"Lemma F.1: with its constant (docs/theory.md), {len(lags) * needs:,} {rates.encoding} heads are enough for an l1 "
+            f"error of {literal(TOLERANCE)} at {'lag' if len(lags) == 1 else 'lags up to'} {max(lags):,}, in exact arithmetic"
+        )
+    if rates.rpe != "lin":
+        curves.note("Lemma F.1: none of its log heads are fitted, for that takes minutes")
+        return
+    for precision in (*SHOWN, EXACT):
+        curve = f"Lemma F.1, {precision}"
+        for H in rates.values:
+            curves.report(f"{curve}: {_count(H, 'head')}")
+            try:
+                found = lemma_heads(request.targets, H, precision)
+                what = f"exponents 0.01 (k + 1), mass {number(found.mass, 2)}"
+                if precision == EXACT:
+                    curves.add_exact(curve, H, _through_the_readout(request, found), what)
+                else:
+                    circuit = kernel_circuit(_recalled(rates, precision), found)
+                    curves.add(curve, H, compile_circuit(circuit), what)
+            except (BadInput, Obstacle) as reason:
+                curves.note(f"{curve}: none of {_count(H, 'head')}: {reason}")
+
+
+def _through_the_readout(request: Request, found: KernelSum) -> Proved:
+    """Lip(f) E_attn: what these errors of recall make of the outputs, if f itself is exact."""
+    errors = dict(zip(found.targets, (E for _, E in found.errors), strict=True))
+    parts = [
+        request.task.lip_f[name] * request.sizes[channel] * errors[target]
+        for name, channel, target in request.kernel_variables
+    ]
+    return Proved(math.nextafter(math.fsum(parts) * (1 + 4 * 2.0**-52), math.inf))
 
 
 def _kernel_heads(rpe: RpeName, request: Request, heads: int, precision: str) -> Built:

@@ -16,14 +16,14 @@ Proved: every error, every floor. Fitted: slopes. Tuned: which points are looked
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from memloci.approx.kernels.kernel_sums import KernelSum, fit, kernel_sum, pareto, sweep
+from memloci.approx.kernels.kernel_sums import EXACT, KernelSum, fit, kernel_sum, pareto, sweep
 from memloci.approx.kernels.kernel_targets import recall_target
 from memloci.approx.kernels.lower_bounds import LowerBound, chebyshev_mass, lower_bound
 from memloci.approx.kernels.rpe import RpeName
@@ -38,10 +38,12 @@ from memloci.routes.request import ROUNDING
 from memloci.synthesize import Plan
 from memloci.tasks.names import variable
 from memloci.tasks.task import Task
+from memloci.theory.lemma_f1 import heads_enough, lemma_heads
 from memloci.theory.paper_rates import PaperRates, paper_rates
 
 ROUTES: dict[str, RpeName] = {"one-layer-lin": "lin", "one-layer-log": "log"}
 RATE_HEADS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+LEMMA_PRECISIONS = (EXACT, "float64", "float32")
 FARTHEST_RATE_LAG = 12  # tuned: beyond, the programs take longer than a reader waits
 ROUNDING_LIMIT = (
     4.0  # tuned: an error of this many roundoffs of the mass comes from rounding the weights alone
@@ -59,6 +61,7 @@ class Effort:
     moves: dict[str, int]  # of the exponents
     budgets: dict[str, int]  # masses below the model's
     precisions: tuple[str, ...]  # besides the model's
+    lemma: tuple[int, ...]  # numbers of heads of Lemma F.1's proof
     widths: tuple[int, ...]
     fit_widths: dict[int, tuple[int, ...]]  # for readouts that must be fitted, by their number of variables
 
@@ -68,6 +71,7 @@ BRIEF = Effort(
     moves={"lin": 8, "log": 0},
     budgets={"lin": 3, "log": 2},
     precisions=(),
+    lemma=(16, 32),
     widths=(4, 8, 16, 32, 64),
     fit_widths={1: (4, 8, 16, 32), 2: (4, 8, 16)},
 )
@@ -76,6 +80,7 @@ THOROUGH = Effort(
     moves={"lin": 20, "log": 10},
     budgets={"lin": 4, "log": 3},
     precisions=("float64",),
+    lemma=(16, 32, 64),
     widths=(4, 8, 16, 32, 64, 128, 256),
     fit_widths={1: (4, 8, 16, 32, 64), 2: (4, 8, 16, 32, 64), 3: (4, 8, 16, 32), 4: (4, 8, 16)},
 )
@@ -123,6 +128,9 @@ class HeadRates:
     slope: float  # of log E against log H in the last of these precisions, while it falls
     theorem: Theorem
     norm: float  # the error of no heads at all
+    # Lemma F.1's own heads, by precision of their coefficients; lin heads and lags only.
+    lemma: dict[str, tuple[Fitted, ...]] = field(default_factory=dict)
+    lemma_needs: int | None = None  # heads for which the lemma, with its constant, promises the model's error
 
     def floor(self, mass: float) -> float:
         """Proved: whatever the heads, mass at most `mass` leaves an error of this or more."""
@@ -259,7 +267,31 @@ def head_rates(
         slope=fitted_slope([(k.heads, k.error) for k in deep]),
         theorem=_theorem(rpe, built, hardest, bounds[0]),
         norm=norm,
+        lemma=_lemma(rpe, targets, effort.lemma, report),
+        lemma_needs=_lemma_needs(rpe, targets, built.error),
     )
+
+
+def _lemma(
+    rpe: RpeName, targets: Sequence[AbstractTarget], heads: Sequence[int], report: Report
+) -> dict[str, tuple[Fitted, ...]]:
+    """What the heads of the paper's own proof reach, where fitting them is quick."""
+    if rpe != "lin" or not all(isinstance(target, SingleLag) for target in targets):
+        return {}
+    found: dict[str, tuple[Fitted, ...]] = {}
+    for precision in LEMMA_PRECISIONS:
+        report(f"the heads of Lemma F.1, {precision}")
+        sums = {H: lemma_heads(targets, H, precision) for H in heads if H >= len(targets)}
+        found[precision] = tuple(Fitted(H, float(own.mass), Proved(own.error)) for H, own in sums.items())
+    return found
+
+
+def _lemma_needs(rpe: RpeName, targets: Sequence[AbstractTarget], error: float) -> int | None:
+    lags = [target.lag for target in targets if isinstance(target, SingleLag)]
+    if len(lags) < len(targets):
+        return None
+    needs = heads_enough(rpe, max(lags), error)  # farther lags take more
+    return None if needs is None else len(lags) * needs
 
 
 def _as_kernel_sum(task: Task, circuit: Circuit, rpe: RpeName) -> KernelSum:
@@ -402,6 +434,10 @@ def _heads_dict(rates: HeadRates) -> dict[str, Any]:
         "by_heads": {name: rows(points) for name, points in rates.by_heads.items()},
         "by_mass": [{**row, "E_least": rates.floor(row["mass"])} for row in rows(rates.by_mass)],
         "front": rows(rates.front),
+        "lemma_f1": {
+            "heads_enough": rates.lemma_needs,
+            "by_precision": {name: rows(points) for name, points in rates.lemma.items()},
+        },
         "theorem": {
             "memory": theorem.memory,
             "mass": theorem.mass,

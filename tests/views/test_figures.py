@@ -153,7 +153,18 @@ def _head_rates(masses: tuple[float, ...], E_least: float = 1e-3) -> HeadRates:
     heads = {"float32": tuple(Fitted(H, 10.0, Proved(0.5 / H**2)) for H in (3, 4, 6))}
     theorem = Theorem("lin", "lag 3", masses[-1], points[-1].E, E_least, 5.0)
     return HeadRates(
-        "one-layer-lin", "lin", "float32", points[-1], heads, points, points, (line,), -2.0, theorem, 1.0
+        "one-layer-lin",
+        "lin",
+        "float32",
+        points[-1],
+        heads,
+        points,
+        points,
+        (line,),
+        -2.0,
+        theorem,
+        1.0,
+        {"exact": (Fitted(16, 1e20, Proved(0.75)), Fitted(32, 1e30, Proved(0.01)))},
     )
 
 
@@ -165,6 +176,7 @@ def test_heads_and_mass_are_drawn_with_their_floor(masses):
     assert svg == tradeoffs.heads_figure(rates)
     for text in ("heads H", "mass B", "no heads err less (proved)", "in float32 (proved)", "this model"):
         assert text in svg
+    assert "Lemma F.1, exact" in svg
     assert ("floor at this model" in svg) == (rates.theorem.E_least > 0)
     assert "floor at this model" not in tradeoffs.heads_figure(_head_rates(masses, 0.0))
 

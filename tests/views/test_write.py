@@ -239,9 +239,17 @@ def rated() -> Rates:
         -4.25,
         theorem,
         1.0,
+        {"exact": (Fitted(16, 1e20, Proved(0.75)),), "float32": (Fitted(16, 2.0, Proved(1.0)),)},
+        3_210,
     )
     width = WidthRates("x1 < x2", ((4, Proved(0.1)), (8, Proved(0.03))), (6, Proved(0.05)), -1.74, "ridges")
     return Rates(paper_rates(Fixed(lags=[3], readout="x1")), (heads,), width)
+
+
+def test_the_heads_of_the_papers_proof_are_told(made, rated):
+    text = re.sub(r"<[^>]+>", " ", report(*made, rates=rated))
+    assert "The heads of the paper's own proof (Lemma F.1)" in text and "error, exact" in text
+    assert "3,210" in text and "0.75" in text
 
 
 def test_the_theorem_the_floor_and_the_slopes_are_told(made, rated):

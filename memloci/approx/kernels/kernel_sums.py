@@ -487,7 +487,9 @@ def kernel_sum(
 
 
 def _outward(number: arb, direction: int) -> float:
-    return math.nextafter(float(number), direction * math.inf)
+    """A float64 number on this side of it; the number itself, if it is one."""
+    near = float(number)
+    return near if direction * (arb(near) - number) >= 0 else math.nextafter(near, direction * math.inf)
 
 
 # -- error against heads and mass ---------------------------------------------------------------------

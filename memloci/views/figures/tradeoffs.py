@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from memloci.views.figures.drawing import GREEN, PROVED, RED, SKY, SOFT, WIDTH, decade_ticks, svg_of
+from memloci.views.figures.drawing import GREEN, PROVED, PURPLE, RED, SKY, SOFT, WIDTH, decade_ticks, svg_of
 
 if TYPE_CHECKING:
     from memloci.tradeoffs.rates import HeadRates, WidthRates
@@ -25,11 +25,17 @@ def _heads_and_mass(figure: Figure, rates: HeadRates) -> None:
     for (precision, points), color in zip(rates.by_heads.items(), (SKY, GREEN), strict=False):
         H, E = [p.heads for p in points], [float(p.E) for p in points]
         left.plot(H, E, color=color, marker="D", markersize=5, label=f"in {precision} (proved)")
+    for (precision, points), dash in zip(rates.lemma.items(), ("-", "--", ":"), strict=False):
+        H, E = [p.heads for p in points], [float(p.E) for p in points]
+        left.plot(
+            H, E, color=PURPLE, linestyle=dash, marker="o", markersize=4, label=f"Lemma F.1, {precision}"
+        )
     _mark(left, rates.built.heads, rates.built.E)
     left.set_xlabel("heads H")
     left.set_ylabel("largest l1 error of a memory")
     left.set_xscale("log")
-    ticks = sorted({p.heads for points in rates.by_heads.values() for p in points} | {rates.built.heads})
+    shown = [*rates.by_heads.values(), *rates.lemma.values()]
+    ticks = sorted({p.heads for points in shown for p in points} | {rates.built.heads})
     left.set_xticks(ticks, [str(H) for H in ticks])
     left.xaxis.set_minor_locator(NullLocator())
     left.set_xlim(ticks[0] / 1.15, ticks[-1] * 1.15)
@@ -41,7 +47,7 @@ def _heads_and_mass(figure: Figure, rates: HeadRates) -> None:
     B = np.geomspace(low, high, 300) if decades else np.linspace(low, high, 300)
     B = B[B <= rates.built.mass]  # beyond, the floor was not looked for
     floor = np.array([rates.floor(float(b)) for b in B])
-    errors = [float(p.E) for points in rates.by_heads.values() for p in points]
+    errors = [float(p.E) for points in shown for p in points]
     errors += [float(p.E) for p in rates.by_mass]
     floors = np.append(floor, rates.theorem.E_least)
     least = min([*errors, *floors[floors > min(errors) * 1e-2]])  # a floor far below would flatten the rest

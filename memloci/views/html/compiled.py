@@ -65,6 +65,9 @@ class HeadsCard:
     theorem: Theorem
     figure: Figure | None  # None: there is the model alone, so nothing to draw
     front: Table
+    lemma: Table | None
+    lemma_needs: int | None
+    E: float
 
 
 @dataclass(frozen=True)
@@ -263,7 +266,18 @@ def _heads(rates: HeadRates) -> HeadsCard:
         rows.append([str(point.heads), float(point.mass), point.E, ProvedLeast(floor) if floor > 0 else None])
     heads = ["heads", "mass", "error at most", "any heads of this mass: at least"]
     marked = max((k for k, point in enumerate(rates.front) if point == rates.built), default=None)
-    return HeadsCard(rates.theorem, figure, Table(heads, rows, (0, 1, 2, 3), marked=marked))
+    front = Table(heads, rows, (0, 1, 2, 3), marked=marked)
+    return HeadsCard(rates.theorem, figure, front, _lemma(rates), rates.lemma_needs, rates.built.E)
+
+
+def _lemma(rates: HeadRates) -> Table | None:
+    """The heads of the paper's own proof: a row for every number of them."""
+    if not rates.lemma:
+        return None
+    columns = {name: {p.heads: p for p in points} for name, points in rates.lemma.items()}
+    counts = sorted({heads for points in columns.values() for heads in points})
+    rows = [[str(H), *(own[H].E if H in own else None for own in columns.values())] for H in counts]
+    return Table(["heads", *(f"error, {name}" for name in columns)], rows, tuple(range(len(columns) + 1)))
 
 
 def _width(rates: WidthRates) -> WidthCard:

@@ -113,6 +113,8 @@ def rates_table(rates: Rates) -> Any:
     for heads in rates.heads:
         title = f"{heads.route}: the Pareto front of heads, mass and error, all proved"
         parts += [Text(title, style="bold"), _heads_table(heads), Text(theorem_text(heads.theorem) + "\n")]
+        if heads.lemma:
+            parts += [Text(LEMMA, style="bold"), _lemma_table(heads), Text(lemma_text(heads) + "\n")]
     if rates.width is not None:
         parts.append(Text(f"{rates.width.readout}: readout error against width", style="bold"))
         width = plain_table()
@@ -134,6 +136,29 @@ def _heads_table(rates: HeadRates) -> Any:
         least = f"{lower_number(floor)}" if floor > 0 else "-"
         table.add_row(f"{point.heads}{mine}", number(point.mass), upper_number(point.E), least)
     return table
+
+
+LEMMA = "The heads of Lemma F.1's proof, exponents 0.01 (k + 1): the least error found, proved"
+
+
+def _lemma_table(rates: HeadRates) -> Any:
+    table = plain_table()
+    for heading in ("heads", *rates.lemma):
+        table.add_column(heading, justify="right", no_wrap=True)
+    columns = [{p.heads: p for p in points} for points in rates.lemma.values()]
+    for H in sorted({heads for own in columns for heads in own}):
+        table.add_row(f"{H:,}", *(upper_number(own[H].E) if H in own else "-" for own in columns))
+    return table
+
+
+def lemma_text(rates: HeadRates) -> str:
+    """What the lemma promises, with its constant, beside what was built."""
+    if rates.lemma_needs is None:
+        return "The lemma, with its constant, promises this error to no number of heads that is looked at."
+    return (
+        f"The lemma, with its constant, promises * the error of {upper_number(rates.built.E)} to {rates.lemma_needs:,} such heads in "
+        f"exact arithmetic; * has {rates.built.heads:,}."
+    )
 
 
 def theorem_text(theorem: Theorem) -> str:
