@@ -6,6 +6,7 @@ list it here, in the order in which `memloci --help` shows them.
 
 COMMANDS = (
     "tasks",
+    "theory",
     "plan",
     "compile",
     "verify",

@@ -269,5 +269,10 @@ def _rate_dict(rate: HeadsRate) -> dict[str, object]:
         "every_n": rate.most is None,
         "most_n": rate.most,
         "condition": rate.condition or None,
-        "log10_S": {n: rate.log10_S(n) for n in (1, 2, 3)} if rate.there else None,
+        "log10_S": {n: _or_none(rate.log10_S(n)) for n in (1, 2, 3)} if rate.there else None,
     }
+
+
+def _or_none(log10: float) -> float | None:
+    """A sum of nothing has no logarithm: all memories are the present."""
+    return log10 if math.isfinite(log10) else None

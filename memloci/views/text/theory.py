@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from memloci.core.numbers import decimals
@@ -28,4 +29,5 @@ def rate_text(rate: HeadsRate) -> str:
     """The rate, and how large S(1) is: beside the constant C(1), which nobody knows."""
     if not rate.there:
         return f"no rate: {rate.condition}"
-    return f"{rate.text}; S(1) = 10^{decimals(rate.log10_S(1), 1)}"
+    log10_S = rate.log10_S(1)
+    return f"{rate.text}; S(1) = {'0' if math.isinf(log10_S) else f'10^{decimals(log10_S, 1)}'}"
