@@ -31,7 +31,7 @@ test: $(READY)
 
 # pip, not uv: it finds builds of torch without GPUs where they are offered.
 $(TORCH): $(READY) constraints-torch.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c constraints-torch.txt -e '.[dev,torch]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c constraints-torch.txt -e '.[dev,torch,torch-readers]'
 	touch $@
 
 test-torch: $(TORCH)

@@ -127,6 +127,12 @@ class Design:
             circuit.slots, heads, tuple(circuit.neuron_purposes(l) for l in range(len(circuit.layers)))
         )
 
+    @classmethod
+    def unnamed(cls, model: Transformer) -> "Design":
+        """Of weights about which nothing else is known."""
+        L = model.architecture.layers
+        return cls(tuple(map(str, range(model.architecture.dim))), ((),) * L, ((),) * L)
+
     def head(self, l: int | None, h: int | None) -> HeadDesign | None:
         """None of what is no head, and where a layer has none. Heads that only fill a layer ask what its last one asks."""
         if l is None or h is None or not (own := self.heads[l]):

@@ -2,6 +2,7 @@
 
 number(x)       three digits; a proved bound is rounded to the side on which it stays proved
 literal(x)      a number as somebody typed it, to the last digit
+exact_decimal(x)  all of its digits, for readers that know no exponents
 decimals(x, n)  n digits behind the point, for times, percentages and coordinates
 to_digits(x, n) not a text: the number that n digits say
 finite(values)  not a text: the values that digits can say
@@ -56,6 +57,12 @@ def _rounding(x: float) -> str:
     if isinstance(x, Proved):
         return ROUND_CEILING
     return ROUND_FLOOR if isinstance(x, ProvedLeast) else ROUND_HALF_EVEN
+
+
+def exact_decimal(x: float) -> str:
+    """Exactly this number, with all digits and no exponent: 0.5, -1.0; for readers that know no other form."""
+    text = format(Decimal(float(x)), "f")
+    return text if "." in text else f"{text}.0"
 
 
 def literal(x: float) -> str:

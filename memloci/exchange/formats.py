@@ -14,7 +14,7 @@ from typing import Any
 from memloci.core.errors import BadInput
 from memloci.core.files import replace_together, require_writable
 from memloci.core.specs import shorten
-from memloci.exchange.agreement import LENGTHS, Difference, compare, require_same_nan
+from memloci.exchange.agreement import LENGTHS, Difference, compare
 from memloci.exchange.layout import json_bytes
 from memloci.exchange.runtime import Restated, restated
 from memloci.exchange.subject import subject_of
@@ -97,7 +97,6 @@ def export(source: Any, to: str, out: str | Path, *, lengths: Sequence[int] = LE
         run = home.runner(Path(folder))
         if chosen.network:
             seen = compare(run, subject, proved, lengths)
-            require_same_nan(run, subject.model)
         else:
             seen = home.observed(run, subject, proved)
     written[CERTIFICATE] = json_bytes(proved.to_dict())

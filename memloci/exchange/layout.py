@@ -1,6 +1,6 @@
 """Our arrays under PyTorch's names, and back.
 
-    layers.0.attention.heads.score.W_Q  <->  blocks.0.attn.W_Q          (the same numbers, the same shape)
+    layers.0.attention.heads.score.W_Q (H, d_k, D)  <->  blocks.0.attn.W_Q (H, D, d_k)
 
 `config.json` holds the architecture, the sizes and the task; with it the shapes of all tensors are known before a file
 is read. Whatever is missing, left over, misshapen or not a number is refused. Nothing from a file is executed.
@@ -27,22 +27,25 @@ from memloci.tasks.task import Task
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT = "memloci-torch"
-VERSION = 1
+VERSION = 2  # 1 had matrices of our shapes and names
 RUNS_IN = ("float32", "float64")  # float16 is summed in other precisions by other runtimes
 KEYS = ("format", "version", "memloci", "architecture", "channels", "outputs", "task")
 
 RENAMED = (
-    (r"^W_E$", "embed.W"),
-    (r"^b_E$", "embed.b"),
-    (r"^W_U$", "unembed.W"),
-    (r"^b_U$", "unembed.b"),
+    (r"^([Wb])_E$", r"embed.\1_E"),
+    (r"^([Wb])_U$", r"unembed.\1_U"),
     (r"^positions\.", "embed."),
     (r"^before_readout\.", "ln_final."),
     (r"^layers\.(\d+)\.attention\.heads\.(?:score\.|encoding\.)?", r"blocks.\1.attn."),
     (r"^layers\.(\d+)\.(?:before|after)_attention\.", r"blocks.\1.ln1."),
     (r"^layers\.(\d+)\.(?:before|after)_ffn\.", r"blocks.\1.ln2."),
-    (r"^layers\.(\d+)\.ffn\.", r"blocks.\1.mlp."),
+    (r"^layers\.(\d+)\.ffn\.B$", r"blocks.\1.mlp.W_in"),
+    (r"^layers\.(\d+)\.ffn\.c$", r"blocks.\1.mlp.b_in"),
+    (r"^layers\.(\d+)\.ffn\.A$", r"blocks.\1.mlp.W_out"),
 )
+NORMS = ((r"\.gain$", ".w"), (r"\.bias$", ".b"))
+# Our matrices act from the left, those of TransformerLens from the right.
+TRANSPOSED = ("W_E", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out")
 
 
 class Imported(NamedTuple):
@@ -55,13 +58,21 @@ def torch_name(name: str) -> str:
     for ours, theirs in RENAMED:
         renamed, count = re.subn(ours, theirs, name)
         if count:
+            for gain, w in NORMS:
+                renamed = re.sub(gain, w, renamed)
             return renamed
     raise AssertionError(f"{name} has no name in PyTorch")
 
 
+def turned(name: str, array: np.ndarray) -> np.ndarray:
+    """An array of ours as PyTorch has it under this name, or the other way round."""
+    return np.swapaxes(array, -1, -2) if name.rpartition(".")[2] in TRANSPOSED else array
+
+
 def state(model: Transformer) -> Arrays:
     """Every array of a model, under PyTorch's names."""
-    return {torch_name(name): np.asarray(leaf) for name, leaf in named_leaves(model)}
+    named = {torch_name(name): np.asarray(leaf) for name, leaf in named_leaves(model)}
+    return {name: turned(name, array) for name, array in named.items()}
 
 
 def config(model: Transformer, task: Task | None) -> dict[str, Any]:
@@ -177,8 +188,9 @@ def _from_parts(settings: Mapping[str, Any], tensors: Arrays) -> Imported:
 
 
 def _checked(name: str, tensor: np.ndarray, leaf: Any) -> np.ndarray:
-    if tensor.shape != leaf.shape:
-        raise BadInput(f"tensor {name} must have shape {leaf.shape}, found {tensor.shape}")
+    shape = turned(name, np.broadcast_to(False, leaf.shape)).shape
+    if tensor.shape != shape:
+        raise BadInput(f"tensor {name} must have shape {shape}, found {tensor.shape}")
     if tensor.dtype == np.int64 and leaf.dtype == np.uint32:  # PyTorch counts turns in 64 bits
         if ((tensor < 0) | (tensor >= 2**32)).any():
             raise BadInput(f"tensor {name} must hold whole numbers from 0 to 2^32 - 1")
@@ -187,4 +199,4 @@ def _checked(name: str, tensor: np.ndarray, leaf: Any) -> np.ndarray:
         raise BadInput(f"tensor {name} must be {leaf.dtype}, found {tensor.dtype}")
     if not np.isfinite(tensor).all():
         raise BadInput(f"tensor {name} holds NaN or infinity")
-    return tensor
+    return turned(name, tensor)

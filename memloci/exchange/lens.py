@@ -8,8 +8,6 @@
 the helpers of transformer_lens.patching take them from the last axis, which for real inputs holds the channels.
 """
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -47,6 +45,12 @@ class LensModel(modeling.Transformer, HookedRootModule):
         )
         self.setup()
 
+    def accumulated_bias(
+        self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
+    ) -> torch.Tensor:
+        """What biases have added to the stream: nothing, heads and neurons write none."""
+        return torch.zeros_like(self.embed.b_E)
+
     def activations(self, x) -> ActivationCache:
         """The cache of one run, with TransformerLens' ways to look into it."""
         return ActivationCache(self.run_with_cache(x)[1], self)
@@ -54,9 +58,15 @@ class LensModel(modeling.Transformer, HookedRootModule):
 
 def load(folder) -> LensModel:
     """The model of a folder; nothing in its files is executed."""
-    model = LensModel(json.loads((Path(folder) / "config.json").read_text()))
-    model.load_state_dict(modeling.read_safetensors(Path(folder) / "model.safetensors"), strict=True)
-    return model.eval()
+    return modeling.load(folder, LensModel)
+
+
+def axes(name: str) -> tuple:
+    """(position, head) axes of a hook's activation; None where it has no heads."""
+    step = name.rpartition("hook_")[2]
+    if step in ("pattern", "attn_scores"):
+        return 2, 1  # positions of the query
+    return 1, 2 if step in ("q", "k", "v", "z", "rot_q", "rot_k") else None
 
 
 def patch(model: LensModel, x, cache, name: str, metric, *, positions=None, heads=None) -> torch.Tensor:
@@ -65,21 +75,36 @@ def patch(model: LensModel, x, cache, name: str, metric, *, positions=None, head
     `positions`, `heads`: True for each in turn, None for all at once. The result has an axis for each that is True.
     """
     value = cache[name]
-    rows = range(value.shape[1]) if positions else [slice(None)]
-    columns = range(value.shape[2]) if heads else [slice(None)]
+    position, head = axes(name)
+    if heads and head is None:
+        raise ValueError(
+            f"{name} has no heads; those of a layer are apart in blocks.0.attn.hook_z, for example"
+        )
+    rows = range(value.shape[position]) if positions else [None]
+    columns = range(value.shape[head]) if heads else [None]
     found = torch.zeros(len(rows), len(columns), dtype=value.dtype)
     for i, t in enumerate(rows):
         for j, h in enumerate(columns):
+            where = [slice(None)] * value.ndim
+            if t is not None:
+                where[position] = t
+            if h is not None:
+                where[head] = h
 
-            def replace(activation, hook, t=t, h=h):
+            def replace(activation, hook, where=tuple(where)):
+                if activation.shape != value.shape:
+                    raise ValueError(
+                        f"{name} is {tuple(activation.shape)} here and {tuple(value.shape)} in the cache"
+                    )
                 activation = activation.clone()
-                where = (slice(None), t, h) if heads else (slice(None), t)
                 activation[where] = value[where]
                 return activation
 
             with torch.no_grad():
                 found[i, j] = metric(model.run_with_hooks(x, fwd_hooks=[(name, replace)]))
-    return found.squeeze(1) if not heads else found if positions else found.squeeze(0)
+    if positions:
+        return found if heads else found.squeeze(1)
+    return found.squeeze(0) if heads else found[0, 0]
 
 
 def ablate(model: LensModel, x, name: str, index: tuple, value=0.0) -> torch.Tensor:

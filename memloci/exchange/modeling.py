@@ -1,13 +1,15 @@
 """One Transformer in plain PyTorch; it imports torch and the standard library only.
 
-    X  = W_E x + b_E  (+ a vector per position, for sin and learned)
+    X  = x W_E + b_E  (+ a vector per position, for sin and learned)
     X <- X + Attn(X),   X <- X + FFN(X)                   per block, normalised if `norm` says so
-    y  = W_U X + b_U
+    y  = X W_U + b_U
 
-    Attn(X)_t = sum_h W_O^h sum_{s<t} a^h(t, s) W_V^h x_s          FFN(X) = A relu(B X + c)
+    Attn(X)_t = sum_h sum_{s<t} a^h(t, s) x_s W_V^h W_O^h           FFN(X) = relu(X W_in + b_in) W_out
 
-    logit(t, s), z = t - s:   dp       <W_Q x_t, W_K x_s> + p phi(z)     dpf       p phi(z)
+    logit(t, s), z = t - s:   dp       <x_t W_Q, x_s W_K> + p phi(z)     dpf       p phi(z)
                               tmx      <w, x_t> + p phi(z)               tmx-mul   <w, x_t> phi(z)
+
+Matrices have the names and shapes of TransformerLens: W_Q, W_K, W_V (heads, D, d), W_O (heads, d, D), W_in (D, m).
 
 Attention reads strictly the past: the lags z = k, 2k, ... <= w (stride k, window w). Inputs are real numbers of shape
 (batch, length, channels), or (length, channels).
@@ -29,28 +31,66 @@ EPS = 1e-5  # of the norms
 STEEP_SLOPE = 1.0  # from here on 1 - e^-p is computed as it stands, below with expm1
 PAIRS = 2**22  # attention weights that are held at a time
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+FORMAT, VERSION = "memloci-torch", 2
 
 
-def load(folder) -> "Transformer":
-    """The model of a folder."""
-    config = json.loads((Path(folder) / "config.json").read_text())
-    model = Transformer(config)
-    model.load_state_dict(read_safetensors(Path(folder) / "model.safetensors"), strict=True)
+def load(folder, kind=None) -> "Transformer":
+    """The model of a folder; what is wrong with its files raises ValueError in one line."""
+    try:
+        config = json.loads((Path(folder) / "config.json").read_text())
+        if config["format"] != FORMAT or config["version"] != VERSION:
+            raise ValueError(
+                f"version {config['version']} of {config['format']}, this file reads {FORMAT} {VERSION}"
+            )
+        model = (kind or Transformer)(config)
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{folder}: config.json is not that of such a model: {repr(error)[:200]}") from None
+    try:
+        tensors = read_safetensors(Path(folder) / "model.safetensors")
+        require_same(tensors, model.state_dict())
+    except ValueError as error:
+        raise ValueError(f"{folder}: model.safetensors: {error}") from None
+    model.load_state_dict(tensors, strict=True)
     return model.eval()
+
+
+def require_same(tensors: dict, expected: dict) -> None:
+    """Refuse tensors that are missing, left over, misshapen, of another type, or not finite."""
+    for name in sorted(expected.keys() - tensors.keys()):
+        raise ValueError(f"tensor {name} is missing")
+    for name in sorted(tensors.keys() - expected.keys()):
+        raise ValueError(f"tensor {repr(name)[:80]} does not belong to this architecture")
+    for name, own in expected.items():
+        found = tensors[name]
+        if found.shape != own.shape:
+            raise ValueError(f"tensor {name} must have shape {tuple(own.shape)}, found {tuple(found.shape)}")
+        if found.dtype != own.dtype:
+            raise ValueError(f"tensor {name} must be {own.dtype}, found {found.dtype}")
+        if found.is_floating_point() and not torch.isfinite(found).all():
+            raise ValueError(f"tensor {name} holds NaN or infinity")
 
 
 def read_safetensors(path) -> dict:
     """Tensors by name: 8 bytes with the size of a JSON header, the header, then the numbers."""
-    kinds = {"F32": torch.float32, "F64": torch.float64, "U32": torch.uint32}
+    kinds = {"F32": torch.float32, "F64": torch.float64, "U32": torch.uint32, "I64": torch.int64}
     data = bytearray(Path(path).read_bytes())
-    start = 8 + int.from_bytes(data[:8], "little")
-    found = {}
-    for name, entry in json.loads(data[8:start]).items():
-        if name != "__metadata__":
-            first, last = entry["data_offsets"]
-            raw = data[start + first : start + last]
-            flat = torch.frombuffer(raw, dtype=kinds[entry["dtype"]]) if raw else torch.zeros(0)
-            found[name] = flat.reshape(entry["shape"]).to(kinds[entry["dtype"]])
+    start, found = 8 + int.from_bytes(data[:8], "little"), {}
+    try:
+        for name, entry in json.loads(data[8:start]).items():
+            if name != "__metadata__":
+                first, last = entry["data_offsets"]
+                kind, shape = kinds[entry["dtype"]], entry["shape"]
+                if (
+                    not 0 <= first <= last <= len(data) - start
+                    or last - first != math.prod(shape) * kind.itemsize
+                ):
+                    raise ValueError(f"tensor {repr(name)[:80]} does not fit the file")
+                raw = data[start + first : start + last]
+                found[name] = (
+                    torch.frombuffer(raw, dtype=kind) if raw else torch.zeros(0, dtype=kind)
+                ).reshape(shape)
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"not a whole safetensors file: {repr(error)[:200]}") from None
     return {name: t.to(torch.int64) if t.dtype == torch.uint32 else t for name, t in found.items()}
 
 
@@ -68,12 +108,12 @@ class Transformer(nn.Module):
         own = a.get("blocks") or [{}] * a["layers"]
         self.blocks = nn.ModuleList([Block({**a, **switches}, dtype) for switches in own])
         self.ln_final = Norm(a["dim"], a["norm"], dtype) if a["norm"] in ("pre", "rms") else None
-        self.unembed = Affine(a["dim"], config["outputs"], dtype)
+        self.unembed = Unembed(a["dim"], config["outputs"], dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim == 2:
             return self(x[None])[0]
-        X = self.hook_embed(self.embed(x.to(self.unembed.W.dtype)))
+        X = self.hook_embed(self.embed(x.to(self.unembed.W_U.dtype)))
         if self.hook_pos_embed is not None:
             X = X + self.hook_pos_embed(self.embed.positions(x.shape[1])[None])
         for block in self.blocks:
@@ -81,34 +121,41 @@ class Transformer(nn.Module):
         return self.unembed(X if self.ln_final is None else self.ln_final(X))
 
 
-class Affine(nn.Module):
-    def __init__(self, inputs: int, outputs: int, dtype):
-        super().__init__()
-        self.W = nn.Parameter(torch.zeros(outputs, inputs, dtype=dtype))
-        self.b = nn.Parameter(torch.zeros(outputs, dtype=dtype))
-
-    def forward(self, X: Tensor) -> Tensor:
-        return X @ self.W.T + self.b
-
-
-class Embed(Affine):
-    """W x + b; sin and learned also have a vector per position."""
+class Embed(nn.Module):
+    """x W_E + b_E; sin and learned also have a vector per position."""
 
     def __init__(self, channels: int, a: dict, dtype):
-        super().__init__(channels, a["dim"], dtype)
+        super().__init__()
+        self.W_E = nn.Parameter(torch.zeros(channels, a["dim"], dtype=dtype))
+        self.b_E = nn.Parameter(torch.zeros(a["dim"], dtype=dtype))
         self.encoding, self.dim = a["encoding"], a["dim"]
         if self.encoding == "sin":
             self.register_buffer("turns", torch.zeros((a["dim"] + 1) // 2, dtype=torch.int64))
         if self.encoding == "learned":
             self.table = nn.Parameter(torch.zeros(a["max_length"], a["dim"], dtype=dtype))
 
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.W_E + self.b_E
+
     def positions(self, n: int) -> Tensor:
         if self.encoding == "learned":
             if n > self.table.shape[0]:
                 raise ValueError(f"encoding 'learned' has {self.table.shape[0]} positions, the sequence {n}")
             return self.table[:n]
-        theta = angles(self.turns, torch.arange(n, device=self.W.device), self.W.dtype)
+        theta = angles(self.turns, torch.arange(n, device=self.W_E.device), self.W_E.dtype)
         return torch.cat([torch.sin(theta), torch.cos(theta)], dim=-1)[:, : self.dim]
+
+
+class Unembed(nn.Module):
+    """X W_U + b_U."""
+
+    def __init__(self, D: int, outputs: int, dtype):
+        super().__init__()
+        self.W_U = nn.Parameter(torch.zeros(D, outputs, dtype=dtype))
+        self.b_U = nn.Parameter(torch.zeros(outputs, dtype=dtype))
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X @ self.W_U + self.b_U
 
 
 class Norm(nn.Module):
@@ -116,17 +163,15 @@ class Norm(nn.Module):
 
     def __init__(self, D: int, kind: str, dtype):
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(D, dtype=dtype))
-        self.bias = None if kind == "rms" else nn.Parameter(torch.zeros(D, dtype=dtype))
+        self.w = nn.Parameter(torch.ones(D, dtype=dtype))
+        self.b = None if kind == "rms" else nn.Parameter(torch.zeros(D, dtype=dtype))
+        self.hook_scale, self.hook_normalized = nn.Identity(), nn.Identity()
 
     def forward(self, X: Tensor) -> Tensor:
-        if self.bias is None:
-            return X * torch.rsqrt((X * X).mean(dim=-1, keepdim=True) + EPS) * self.gain
-        centred = X - X.mean(dim=-1, keepdim=True)
-        return (
-            centred * torch.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + EPS) * self.gain
-            + self.bias
-        )
+        centred = X if self.b is None else X - X.mean(dim=-1, keepdim=True)
+        scale = self.hook_scale(torch.sqrt((centred * centred).mean(dim=-1, keepdim=True) + EPS))
+        normalized = self.hook_normalized(centred / scale) * self.w
+        return normalized if self.b is None else normalized + self.b
 
 
 class Block(nn.Module):
@@ -159,17 +204,19 @@ class Block(nn.Module):
 
 
 class FFN(nn.Module):
+    """relu(X W_in + b_in) W_out."""
+
     def __init__(self, D: int, m: int, dtype):
         super().__init__()
-        self.B = nn.Parameter(torch.zeros(m, D, dtype=dtype))
-        self.c = nn.Parameter(torch.zeros(m, dtype=dtype))
-        self.A = nn.Parameter(torch.zeros(D, m, dtype=dtype))
+        self.W_in = nn.Parameter(torch.zeros(D, m, dtype=dtype))
+        self.b_in = nn.Parameter(torch.zeros(m, dtype=dtype))
+        self.W_out = nn.Parameter(torch.zeros(m, D, dtype=dtype))
         self.hook_pre = nn.Identity()
         self.hook_post = nn.Identity()
 
     def forward(self, X: Tensor) -> Tensor:
-        pre = self.hook_pre(X @ self.B.T + self.c)
-        return self.hook_post(torch.relu(pre)) @ self.A.T
+        pre = self.hook_pre(X @ self.W_in + self.b_in)
+        return self.hook_post(torch.relu(pre)) @ self.W_out
 
 
 class Attention(nn.Module):
@@ -183,9 +230,9 @@ class Attention(nn.Module):
         self.pairs: int | None = PAIRS  # None: one block, so that hooks see all weights at once
         self.guard = True  # a value that is not finite makes the positions that see it NaN, and no others
         new = lambda *shape: nn.Parameter(torch.zeros(*shape, dtype=dtype))
-        self.W_V, self.W_O = new(H, d_v, D), new(H, D, d_v)
+        self.W_V, self.W_O = new(H, D, d_v), new(H, d_v, D)
         if self.kind == "dp":
-            self.W_Q, self.W_K = new(H, d_k, D), new(H, d_k, D)
+            self.W_Q, self.W_K = new(H, D, d_k), new(H, D, d_k)
         if self.kind in ("tmx", "tmx-mul"):
             self.w = new(H, D)
         if self.encoding in ("lin", "log") and self.kind != "tmx-mul":
@@ -203,7 +250,7 @@ class Attention(nn.Module):
         self.hook_z = nn.Identity()
 
     def forward(self, X: Tensor) -> Tensor:
-        n, (H, D, d_v) = X.shape[1], self.W_O.shape
+        n, (H, d_v, D) = X.shape[1], self.W_O.shape
         V = self.hook_v(per_head(X, self.W_V)).transpose(1, 2)  # (batch, H, n, d_v)
         if self.guard:
             broken = ~torch.isfinite(V).all(dim=-1)
@@ -218,7 +265,7 @@ class Attention(nn.Module):
         if self.guard:
             z = torch.where(self._any_seen(broken)[..., None], torch.full_like(z, math.nan), z)
         z = self.hook_z(z.transpose(1, 2))  # (batch, n, H, d_v)
-        return z.flatten(-2) @ self.W_O.transpose(1, 2).reshape(H * d_v, D)
+        return z.flatten(-2) @ self.W_O.reshape(H * d_v, D)
 
     def _in_blocks(self, q, k, V: Tensor, table, total, t: Tensor) -> Tensor:
         """The same sums, a block of queries at a time; a gradient makes each block's weights again."""
@@ -243,15 +290,15 @@ class Attention(nn.Module):
             visible = visible & (z <= self.window)
         z = torch.where(visible, z, self.stride)
         position = 0.0 if table is None or self.kind == "tmx-mul" else table[:, self._index(z)]
-        logits = self._content(q, k, z, table) + position
+        logits = torch.where(visible, self._content(q, k, z, table) + position, -math.inf)
         logits = self.hook_attn_scores(logits.expand(V.shape[0], -1, -1, -1))
         if self.normalisation == "softmax":
             some = visible.any(dim=-1, keepdim=True)
-            top = torch.where(visible, logits, -math.inf).amax(dim=-1, keepdim=True).detach()
-            weights = masked_exp(logits - torch.where(some, top, 0.0), visible)
+            top = logits.amax(dim=-1, keepdim=True).detach()
+            weights = torch.exp(logits - torch.where(some, top, 0.0))
             weights = weights / torch.where(some, weights.sum(dim=-1, keepdim=True), 1.0)
         else:
-            weights = masked_exp(logits, visible)
+            weights = torch.exp(logits)
             weights = weights if total is None else weights / total
         return self.hook_pattern(weights) @ V
 
@@ -352,13 +399,8 @@ class Attention(nn.Module):
 
 
 def per_head(X: Tensor, W: Tensor) -> Tensor:
-    """(batch, n, D) by (H, d, D) -> (batch, n, H, d)."""
-    return (X @ W.flatten(0, 1).T).unflatten(-1, (W.shape[0], W.shape[1]))
-
-
-def masked_exp(logits: Tensor, visible: Tensor) -> Tensor:
-    """e^logit where visible, else 0; both sides stay finite, or the gradient is NaN."""
-    return torch.where(visible, torch.exp(torch.where(visible, logits, 0.0)), 0.0)
+    """(batch, n, D) by (H, D, d) -> (batch, n, H, d)."""
+    return (X @ W.transpose(0, 1).flatten(1)).unflatten(-1, (W.shape[0], W.shape[2]))
 
 
 def angles(turns: Tensor, t: Tensor, dtype) -> Tensor:

@@ -10,6 +10,7 @@ proof assumes of library functions that they are within 8 units; of another runt
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from memloci.certify.certificate import Certificate
@@ -50,7 +51,7 @@ def restated(subject: Subject, runtime: str) -> Restated:
     if subject.task is None:
         return Restated(runtime, None, None, (), (), ("no task: there is nothing to be proved",))
     try:
-        found = certify(subject.model.using("plain"), subject.task, tolerance=subject.tolerance)
+        found = _plain_certificate(subject)
     except BadInput as reason:
         return Restated(runtime, None, None, (), (), (f"no certificate: {reason}",))
     a = subject.model.architecture
@@ -75,3 +76,9 @@ def restated(subject: Subject, runtime: str) -> Restated:
             "streams: an exported model reads whole sequences",
         ),
     )
+
+
+@lru_cache(maxsize=1)  # the formats of one model are written one after the other
+def _plain_certificate(subject: Subject) -> Certificate:
+    assert subject.task is not None
+    return certify(subject.model.using("plain"), subject.task, tolerance=subject.tolerance)

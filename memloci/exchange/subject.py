@@ -19,7 +19,7 @@ from memloci.model.transformer import Transformer
 from memloci.tasks.task import Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # it is itself, so that what is known of it can be kept
 class Subject:
     """A model on its way to another runtime."""
 

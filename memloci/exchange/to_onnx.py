@@ -16,6 +16,7 @@ from memloci.core.errors import BadInput
 from memloci.exchange import layout
 from memloci.exchange.agreement import Run
 from memloci.exchange.subject import Subject
+from memloci.exchange.to_torch import module_of
 
 ONNX = "model.onnx"
 OPSET = 20
@@ -23,29 +24,20 @@ BATCH, LENGTH = 2, 5  # of the example that is traced; both are then free
 
 
 def files(subject: Subject) -> dict[str, bytes]:
-    module = module_of(subject)
-    for block in module.blocks:
-        block.attn.pairs = None
     if subject.model.architecture.encoding == "learned":
         raise BadInput(
             "encoding 'learned' has a table of positions, so no ONNX of any length; export to torch"
         )
-    data = onnx_bytes(module, (BATCH, LENGTH, subject.model.channels), free=True)
+    data = onnx_bytes(graph_module(subject), (BATCH, LENGTH, subject.model.channels), free=True)
     config = layout.config(subject.model, subject.task)
     return {ONNX: data, layout.CONFIG: layout.json_bytes(config)}
 
 
-def module_of(subject: Subject) -> Any:
-    """The PyTorch module of a model, in memory."""
-    import torch
-
-    from memloci.exchange import modeling
-
-    module = modeling.Transformer(layout.config(subject.model, None))
-    arrays = layout.state(subject.model).items()
-    wide = {name: a.astype(np.int64) if a.dtype == np.uint32 else a for name, a in arrays}
-    module.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in wide.items()}, strict=True)
+def graph_module(subject: Subject) -> Any:
+    """The PyTorch module of a model as it is traced: all pairs at once, and sums that ONNX would round as numbers."""
+    module = module_of(subject)
     for block in module.blocks:
+        block.attn.pairs = None
         _fix_sum(block.attn)
     return module.eval()
 
@@ -61,7 +53,7 @@ def onnx_bytes(module: Any, shape: tuple[int, int, int], *, free: bool) -> bytes
     """The graph of a module; `free`: of any batch and length."""
     import torch
 
-    example = torch.zeros(shape, dtype=module.unembed.W.dtype)
+    example = torch.zeros(shape, dtype=module.unembed.W_U.dtype)
     axes = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("n")},) if free else None
     with _quiet():
         program = torch.onnx.export(

@@ -22,14 +22,14 @@ import numpy as np
 
 from memloci.core.errors import BadInput
 from memloci.core.intervals import Interval, hull
-from memloci.core.numbers import literal, number
+from memloci.core.numbers import exact_decimal, number
 from memloci.core.precision import PRECISIONS
 from memloci.core.proved import Observed
 from memloci.exchange import layout
 from memloci.exchange.agreement import Difference, Disagreement, Run, sequences
 from memloci.exchange.runtime import Restated, restated
 from memloci.exchange.subject import Subject
-from memloci.exchange.to_onnx import module_of, onnx_bytes
+from memloci.exchange.to_onnx import graph_module, onnx_bytes
 from memloci.exchange.to_onnx import runner as onnx_runner
 from memloci.language.evaluate import dual
 from memloci.language.expression import Apply, Constant, Expression, Variable
@@ -39,7 +39,7 @@ from memloci.tasks.memories.lag_table import LagTable
 from memloci.tasks.names import memory_of
 from memloci.tasks.task import Task
 
-PROPERTY = "property.vnnlib"
+PROPERTY, PROPERTY_2 = "property.vnnlib", "property-2.0.vnnlib"  # the language of 1.0, and of 2.0
 SLACK = 64.0  # tuned: units of roundoff of the target as this network computes it
 MARGIN = 1 + 1e-6  # far more than the rounding of the few sums below, made in float64
 SHORTEST = 8  # positions
@@ -60,9 +60,11 @@ def files(subject: Subject) -> dict[str, bytes]:
         )
     allowed = _allowed(task, n, proved.bound, subject.model.architecture.precision)
     data = onnx_bytes(_error(subject, task, kernels, n), (1, n, task.d), free=False)
+    precision = subject.model.architecture.precision
     return {
         "model.onnx": data,
-        PROPERTY: statement(task, n, allowed, subject.model.architecture.precision).encode(),
+        PROPERTY: statement(task, n, allowed, precision).encode(),
+        PROPERTY_2: statement_2(task, n, allowed, precision).encode(),
         layout.CONFIG: layout.json_bytes(layout.config(subject.model, task)),
     }
 
@@ -146,11 +148,11 @@ def _error(subject: Subject, task: Task, kernels: list[np.ndarray], n: int) -> A
     class Error(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = module_of(subject)
+            self.model = graph_module(subject)
             self.unembed = self.model.unembed
             for block in self.model.blocks:
-                block.attn.pairs, block.attn.guard = None, False
-            dtype = self.unembed.W.dtype
+                block.attn.guard = False
+            dtype = self.unembed.W_U.dtype
             # Row i weighs the tokens oldest first, so that x @ row is the memory at the last position.
             past = np.array([[*kernel[::-1], 0.0] for kernel in kernels])
             self.register_buffer("past", torch.tensor(past, dtype=dtype))
@@ -168,16 +170,38 @@ def _error(subject: Subject, task: Task, kernels: list[np.ndarray], n: int) -> A
 
 def statement(task: Task, n: int, bound: float, precision: str) -> str:
     """The property, negated: an input in the box whose error exceeds the bound."""
-    dtype = np.dtype(precision)
-    lines = [f"; the error of a memloci model at position {n - 1} is at most {literal(bound)}"]
+    lines = [f"; the error of a memloci model at position {n - 1} is at most {exact_decimal(bound)}"]
     lines += [f"(declare-const X_{k} Real)" for k in range(n * task.d)]
     lines += [f"(declare-const Y_{o} Real)" for o in range(task.outputs)]
-    for k in range(n * task.d):
-        lo, hi = inside(task.channels[k % task.d].domain[0], dtype)
-        lines += [f"(assert (>= X_{k} {literal(lo)}))", f"(assert (<= X_{k} {literal(hi)}))"]
-    sides = [f"(and (>= Y_{o} {literal(bound)}))" for o in range(task.outputs)]
-    sides += [f"(and (<= Y_{o} {literal(-bound)}))" for o in range(task.outputs)]
+    for k, (lo, hi) in enumerate(_box(task, n, precision)):
+        lines += [f"(assert (>= X_{k} {exact_decimal(lo)}))", f"(assert (<= X_{k} {exact_decimal(hi)}))"]
+    sides = [f"(and (>= Y_{o} {exact_decimal(bound)}))" for o in range(task.outputs)]
+    sides += [f"(and (<= Y_{o} {exact_decimal(-bound)}))" for o in range(task.outputs)]
     return "\n".join([*lines, f"(assert (or {' '.join(sides)}))"]) + "\n"
+
+
+def statement_2(task: Task, n: int, bound: float, precision: str) -> str:
+    """The same in VNN-LIB 2.0, which declares the network's tensors."""
+    lines = [
+        "(vnnlib-version <2.0>)",
+        f"; the error of a memloci model at position {n - 1} is at most {exact_decimal(bound)}",
+        "(declare-network N",
+        f"  (declare-input X Real [1, {n}, {task.d}])",
+        f"  (declare-output Y Real [1, {task.outputs}])",
+        ")",
+    ]
+    for k, (lo, hi) in enumerate(_box(task, n, precision)):
+        x = f"X[0, {k // task.d}, {k % task.d}]"
+        lines.append(f"(assert (and (>= {x} {exact_decimal(lo)}) (<= {x} {exact_decimal(hi)})))")
+    sides = [f"(>= Y[0, {o}] {exact_decimal(bound)})" for o in range(task.outputs)]
+    sides += [f"(<= Y[0, {o}] {exact_decimal(-bound)})" for o in range(task.outputs)]
+    return "\n".join([*lines, f"(assert (or {' '.join(sides)}))"]) + "\n"
+
+
+def _box(task: Task, n: int, precision: str) -> list[tuple[float, float]]:
+    dtype = np.dtype(precision)
+    ends = [inside(channel.domain[0], dtype) for channel in task.channels]
+    return [ends[k % task.d] for k in range(n * task.d)]
 
 
 def runner(folder: Path) -> Run:

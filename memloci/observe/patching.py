@@ -27,7 +27,7 @@ ASKS = {"W_Q": 0, "w": 0, "W_K": 1}  # arrays of a score: which of the inputs ea
 
 
 @dataclass(frozen=True)
-class Parts:
+class Dissection:
     """A model and the names of its nodes, in the order of computation."""
 
     model: Transformer

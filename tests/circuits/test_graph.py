@@ -13,7 +13,7 @@ import memloci as ml
 from memloci.circuits.circuit_file import CIRCUIT, circuit_dict, read_circuit
 from memloci.circuits.graph import Design, graph_of
 from memloci.model.store import save
-from memloci.observe.patching import Parts
+from memloci.observe.patching import Dissection
 from memloci.synthesize import Built
 from memloci.tasks.inputs import sample
 
@@ -43,7 +43,7 @@ def draws(task, seed: int, n: int = 24, count: int = 4) -> np.ndarray:
 @pytest.mark.parametrize(("name", "route"), CASES)
 def test_edges_of_the_graph_change_outputs_and_others_change_nothing(name, route):
     one = built(name, route)
-    graph, parts = graph_of(one.model, Design.of(one.plan.circuit)), Parts(one.model)
+    graph, parts = graph_of(one.model, Design.of(one.plan.circuit)), Dissection(one.model)
     assert [node.name for node in graph.nodes] == [*parts.nodes, "output"]
     x = draws(one.task, 0)
     y, _ = parts.run(x)
@@ -58,7 +58,7 @@ def test_edges_of_the_graph_change_outputs_and_others_change_nothing(name, route
 def test_taken_apart_a_model_computes_the_same(name, route):
     one = built(name, route)
     x = draws(one.task, 2)
-    y, wrote = Parts(one.model).run(x)
+    y, wrote = Dissection(one.model).run(x)
     np.testing.assert_allclose(y, jax.vmap(one.model)(x), atol=1e-6)
     np.testing.assert_allclose(one.model.readout(jnp.asarray(wrote[0].sum(axis=0))), y[0], atol=1e-6)
 

@@ -15,6 +15,7 @@ COMPILED = {
     "power-law": ("power-law", "one-layer-log"),
     "ringing": ("ringing", "bias-table"),
     "nested-1": ("nested-1", "rotary"),
+    "needle": ("needle", "match"),
 }
 
 

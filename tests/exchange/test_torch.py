@@ -13,9 +13,10 @@ import pytest
 
 import memloci as ml
 from memloci.core.tensors import pack, unpack
-from memloci.exchange import layout
+from memloci.exchange import layout, to_torch
 from memloci.exchange.agreement import Disagreement, sequences
 from memloci.exchange.formats import export
+from memloci.exchange.subject import subject_of
 from memloci.model.architecture import Architecture
 from memloci.model.transformer import Transformer
 from tests.commands import memloci
@@ -29,10 +30,7 @@ KINDS = ["echo", "pointer", "exponential", "power-law", "ringing"]
 
 
 def module_of(model: Transformer):
-    module = modeling.Transformer(layout.config(model, None))
-    wide = {k: v.astype(np.int64) if v.dtype == np.uint32 else v for k, v in layout.state(model).items()}
-    module.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in wide.items()}, strict=True)
-    return module
+    return to_torch.module_of(subject_of(model))
 
 
 def relative(found, expected) -> float:
@@ -77,8 +75,34 @@ def test_gradients_are_ours_also_in_blocks(i):
     ours = layout.state(weights)
     theirs = {name: p.grad for name, p in module.named_parameters()}
     for name, gradient in ours.items():
+        found = theirs[name]
         if gradient.any():
-            assert relative(theirs[name].numpy(), gradient) < 1e-5, name
+            assert relative(found.numpy(), gradient) < 1e-5, name
+        else:
+            assert found is None or not found.any(), name
+
+
+SINGLE = [i for i in range(len(VALID)) if VALID[i]["normalisation"] != "none"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("i", SINGLE, ids=lambda i: "-".join(map(str, VALID[i].values())))
+def test_gradients_are_ours_in_float32(i):
+    """Relative to the largest of an array; heads that are not normalised lose digits in both."""
+    switches = {**SIZES, **VALID[i], "norm": NORMS[i % 4], "path": "plain", "precision": "float32"}
+    model = Transformer(Architecture(**switches), 2, 3, key=jr.key(i))
+    module = module_of(model)
+    x = 0.3 * np.random.default_rng(i).normal(size=(12, 2)).astype(np.float32)
+    given = torch.tensor(x, requires_grad=True)
+    (module(given) ** 2).sum().backward()
+    loss = lambda both: (both[0](both[1]) ** 2).sum()
+    weights, inputs = eqx.filter_jit(eqx.filter_grad(loss))((model, jnp.asarray(x)))
+    assert given.grad is not None and relative(given.grad.numpy(), np.asarray(inputs)) < 1e-5
+    theirs = {name: p.grad for name, p in module.named_parameters()}
+    largest = max(float(np.abs(g).max(initial=0.0)) for g in layout.state(weights).values())
+    for name, gradient in layout.state(weights).items():
+        if gradient.any():
+            assert np.abs(theirs[name].numpy() - gradient).max() < 1e-5 * largest, name
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -101,7 +125,7 @@ def test_a_changed_weight_is_noticed_when_an_export_is_checked(tmp_path, monkeyp
     def spoiled(subject):
         written = layout.files(subject.model, subject.task)
         tensors, _ = unpack(written[layout.WEIGHTS])
-        tensors["unembed.b"] = tensors["unembed.b"] + np.float32(0.01)
+        tensors["unembed.b_U"] = tensors["unembed.b_U"] + np.float32(0.01)
         return written | {layout.WEIGHTS: pack(tensors)}
 
     monkeypatch.setattr(to_torch, "files", spoiled)
@@ -136,32 +160,66 @@ def test_a_model_trained_elsewhere_comes_back(tmp_path):
     export(built("exponential"), "torch", tmp_path, lengths=[1])
     module = modeling.load(tmp_path)
     with torch.no_grad():
-        module.unembed.b += 0.25
+        module.unembed.b_U += 0.25
     task = built("exponential").task
     again = ml.certify(ml.from_torch(module), task)
     assert 0.25 <= again.bound <= 0.26
 
 
 REFUSALS = {
-    "missing": (lambda t: t.pop("embed.W"), "tensor embed.W is missing"),
+    "missing": (lambda t: t.pop("embed.W_E"), "tensor embed.W_E is missing"),
     "extra": (lambda t: t.update(other=np.zeros(2, np.float32)), "'other' does not belong"),
-    "misshapen": (lambda t: t.update({"embed.b": np.zeros(1, np.float32)}), "embed.b must have shape"),
-    "nan": (lambda t: t.update({"embed.b": t["embed.b"] * np.float32("nan")}), "embed.b holds NaN"),
-    "type": (lambda t: t.update({"embed.b": t["embed.b"].astype(np.float64)}), "must be float32"),
+    "misshapen": (lambda t: t.update({"embed.b_E": np.zeros(1, np.float32)}), "embed.b_E must have shape"),
+    "nan": (lambda t: t.update({"embed.b_E": t["embed.b_E"] * np.float32("nan")}), "embed.b_E holds NaN"),
+    "type": (lambda t: t.update({"embed.b_E": t["embed.b_E"].astype(np.float64)}), "must be float32"),
 }
 
 
+def folder_with(directory, changed):
+    """An exported folder with some of its files replaced."""
+    for file, data in (layout.files(built("echo").model, built("echo").task) | changed).items():
+        (directory / file).write_bytes(data)
+    return directory
+
+
+def refusals(folder):
+    """What our loader and that of `modeling.py` say of a folder; one line each."""
+    for loader, kind in ((ml.from_torch, ml.BadInput), (modeling.load, ValueError)):
+        with pytest.raises(kind) as error:
+            loader(folder)
+        assert "\n" not in str(error.value)
+        yield str(error.value)
+
+
 @pytest.mark.parametrize("name", REFUSALS)
-def test_wrong_tensors_are_refused_in_one_line(name, tmp_path):
+def test_wrong_tensors_are_refused_in_one_line_by_both_loaders(name, tmp_path):
     change, message = REFUSALS[name]
-    written = layout.files(built("echo").model, built("echo").task)
-    tensors, _ = unpack(written[layout.WEIGHTS])
+    tensors, _ = unpack(layout.files(built("echo").model, None)[layout.WEIGHTS])
     change(tensors)
-    for file, data in (written | {layout.WEIGHTS: pack(tensors)}).items():
-        (tmp_path / file).write_bytes(data)
-    with pytest.raises(ml.BadInput, match=message) as error:
-        ml.from_torch(tmp_path)
-    assert "\n" not in str(error.value)
+    for told in refusals(folder_with(tmp_path, {layout.WEIGHTS: pack(tensors)})):
+        assert message in told.replace("torch.", "")
+
+
+def test_damaged_files_are_refused_in_one_line_by_both_loaders(tmp_path):
+    whole = layout.files(built("echo").model, None)
+    weights, config = whole[layout.WEIGHTS], json.loads(whole[layout.CONFIG])
+    lies = b'{"embed.W_E":{"dtype":"F32","shape":[9,9],"data_offsets":[0,99999]}}'
+    architecture = config["architecture"]
+    damaged = [
+        {layout.WEIGHTS: weights[: len(weights) // 2]},
+        {layout.WEIGHTS: b""},
+        {layout.WEIGHTS: b"\xff" * 64},
+        {layout.WEIGHTS: len(lies).to_bytes(8, "little") + lies},
+        {layout.CONFIG: b"[]"},
+        {layout.CONFIG: b"{"},
+        {layout.CONFIG: b"{}"},
+        {layout.CONFIG: json.dumps(config | {"version": 1}).encode()},
+        {layout.CONFIG: json.dumps(config | {"architecture": architecture | {"precision": "int8"}}).encode()},
+        {layout.CONFIG: json.dumps(config | {"architecture": architecture | {"heads": "3"}}).encode()},
+        {layout.CONFIG: json.dumps(config | {"architecture": architecture | {"heads": 2}}).encode()},
+    ]
+    for changed in damaged:
+        assert len(list(refusals(folder_with(tmp_path, changed)))) == 2
 
 
 def test_modules_and_folders_that_are_not_ours_are_refused(tmp_path):
@@ -170,9 +228,8 @@ def test_modules_and_folders_that_are_not_ours_are_refused(tmp_path):
     with pytest.raises(ml.BadInput, match=r"config\.json: no such file"):
         ml.from_torch(tmp_path)
     config = layout.config(built("echo").model, None) | {"version": 99}
-    (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ml.BadInput, match="version 99 is not known"):
-        ml.from_torch(tmp_path)
+        ml.from_torch(folder_with(tmp_path, {"config.json": json.dumps(config).encode()}))
 
 
 def test_loading_executes_nothing_of_a_folder(tmp_path):

@@ -10,6 +10,7 @@ from memloci.pipeline import measure
 from memloci.synthesize import Plan, plan
 from memloci.tasks.memories.kernel import Kernel
 from memloci.tasks.memories.lag import Lag
+from memloci.tasks.memories.match import Match
 from memloci.tasks.memories.pointer import Pointer
 from memloci.tasks.task import Task
 
@@ -42,6 +43,12 @@ TASKS = {
 }
 
 
+KEYED = [{"name": "k", "values": [1, 2, 3]}, V]
+TASKS["match and kernel"] = Task(
+    channels=KEYED, memories=[Match("k1 == k0"), Lag(2), LIGHT], readout="v1 + 0.5 * v2 + v3"
+)
+
+
 class Case(NamedTuple):
     task: str
     route: str
@@ -64,6 +71,7 @@ CASES = [
     Case("pointer to lag 0", "lin-tmx", 2, precision="float64"),
     Case("nested to lag 0", "rotary", 3),
     Case("nested to lag 0", "chain", 5),
+    Case("match and kernel", "match", 4),
     Case("lag and kernel", "depth-1", 3),
     Case("lag and kernel", "bias-table", 1),
     Case("lag and short kernel", "bias-table", 1),
