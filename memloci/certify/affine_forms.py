@@ -62,9 +62,9 @@ class AffineForms:
 
     @cached_property
     def radius(self) -> np.ndarray:
-        own = np.zeros_like(self.E)  # a number alone is its own midpoint
-        own[:, self.dependent] = 2 * (self.coef.shape[2] + 4) * OWN * self.weight[:, self.dependent]
-        return self.spread(self.cases.radius, absolute=True) + self.E + own
+        rounding = np.zeros_like(self.E)  # a number alone is its own midpoint
+        rounding[:, self.dependent] = 2 * (self.coef.shape[2] + 4) * OWN * self.weight[:, self.dependent]
+        return self.spread(self.cases.radius, absolute=True) + self.E + rounding
 
     @cached_property
     def size(self) -> np.ndarray:
@@ -73,9 +73,9 @@ class AffineForms:
     @cached_property
     def nonzero(self) -> np.ndarray:
         """(n, D): what may differ from an exact 0."""
-        found = (self.const != 0) | (self.E > 0)
-        found[:, self.dependent] |= (self.coef[:, self.dependent] != 0).any(axis=2)
-        return found
+        present = (self.const != 0) | (self.E > 0)
+        present[:, self.dependent] |= (self.coef[:, self.dependent] != 0).any(axis=2)
+        return present
 
     def take(self, rows: np.ndarray) -> "AffineForms":
         """Some of the cases, in any order and as often as wanted."""
@@ -94,8 +94,8 @@ def folded(cases: Cases, const: np.ndarray, coef: np.ndarray, E: np.ndarray) -> 
     total = const + terms.sum(axis=2)
     size = np.abs(const) + np.abs(terms).sum(axis=2)
     alone = ((terms != 0).sum(axis=2) + (const != 0) <= 1) & ((known == 0) | (np.abs(known) == 1)).all(axis=2)
-    own = np.where(alone, 0.0, (coef.shape[2] + 2) * 2 * OWN * size)
-    return AffineForms(cases, total, np.where((cases.radius == 0)[:, None, :], 0.0, coef), E + own)
+    rounding = np.where(alone, 0.0, (coef.shape[2] + 2) * 2 * OWN * size)
+    return AffineForms(cases, total, np.where((cases.radius == 0)[:, None, :], 0.0, coef), E + rounding)
 
 
 def nothing(cases: Cases, D: int) -> AffineForms:
@@ -123,8 +123,8 @@ def linear(
     coef[:, rows] = np.einsum(
         "nda,md->nma", X.coef[:, X.dependent], W[np.ix_(rows, X.dependent)], optimize=True
     )
-    own = _own_rounding(M, X, b, rows)
-    E = M.absolute(X.E) + np.where(own > 0, own * (1 + 1e-6), 0.0)
+    rounding = _own_rounding(M, X, b, rows)
+    E = M.absolute(X.E) + np.where(rounding > 0, rounding * (1 + 1e-6), 0.0)
     result = AffineForms(X.cases, const, coef, np.where(np.isnan(E), np.inf, E))
     rounded = _rounding(M, X, b, result, precision, stored) if precision.u else 0.0
     below = np.where(M.count(X.nonzero) > 0, _underflow(W, X, precision), taken_for_0(b, precision))
@@ -170,14 +170,16 @@ def _own_rounding(M: Matrix, X: AffineForms, b: np.ndarray, dependent: np.ndarra
     terms = M.count(X.const != 0) + (b != 0) + 1
     size = M.absolute(np.abs(X.const)) + np.abs(b)
     at = np.where(M.W != 0, grid_of(M.W) * grid_of(X.const).min(axis=0, initial=np.inf)[None, :], np.inf)
-    whole = 2 * OWN * size < np.minimum(
+    negligible = 2 * OWN * size < np.minimum(
         at.min(axis=1, initial=np.inf), grid_of(b)
     )  # multiples of one power of 2
-    own = np.where(whole | adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size + terms * SMALLEST)
+    rounding = np.where(
+        negligible | adds_exactly(M, X, b, OWN), 0.0, 1.01 * terms * OWN * size + terms * SMALLEST
+    )
     if len(dependent):
         reach = X.spread(np.abs(X.cases.centre) + X.cases.radius, absolute=True)
-        own[:, dependent] += 2 * (len(X.dependent) + 4) * OWN * (reach @ np.abs(M.W[dependent]).T)
-    return own
+        rounding[:, dependent] += 2 * (len(X.dependent) + 4) * OWN * (reach @ np.abs(M.W[dependent]).T)
+    return rounding
 
 
 def adds_exactly(M: Matrix, X: AffineForms, b: np.ndarray, u: float) -> np.ndarray:
@@ -225,30 +227,30 @@ def near_grid(M: Matrix, X: AffineForms, b: np.ndarray, u: float) -> np.ndarray:
     # Unknowns around 0 are errors; what depends on others, or on symbols that are not folded in, is no multiple of anything.
     placed = np.zeros(X.const.shape, dtype=bool)
     placed[:, X.dependent] = ((X.coef[:, X.dependent] != 0) & (X.cases.centre != 0)[:, None, :]).any(axis=2)
-    whole = np.where(np.abs(X.const) < 2.0**11, np.rint(X.const * 2.0**40) * 2.0**-40, X.const)
-    beyond = (np.abs(X.const - whole) + X.spread(X.cases.radius, absolute=True)) * (1 + 1e-9)
+    on_grid = np.where(np.abs(X.const) < 2.0**11, np.rint(X.const * 2.0**40) * 2.0**-40, X.const)
+    beyond = (np.abs(X.const - on_grid) + X.spread(X.cases.radius, absolute=True)) * (1 + 1e-9)
     reads = M.W != 0
     free = M.count(placed) > 0
-    own = grid_of(whole).min(axis=0, initial=np.inf)  # per column, in all cases
-    at = np.where(reads, grid_of(M.W) * own[None, :], np.inf).min(axis=1, initial=np.inf)
+    column_grid = grid_of(on_grid).min(axis=0, initial=np.inf)  # per column, in all cases
+    at = np.where(reads, grid_of(M.W) * column_grid[None, :], np.inf).min(axis=1, initial=np.inf)
     at = np.minimum(at, grid_of(b))
     d = M.absolute(X.E + beyond)
     few = gamma(M.count(X.nonzero).max(initial=0.0) + 2, u) < 0.01
-    held = (np.abs(M.W) * u <= grid_of(M.W)).all(axis=1) & (np.abs(b) * u <= grid_of(b))
+    representable = (np.abs(M.W) * u <= grid_of(M.W)).all(axis=1) & (np.abs(b) * u <= grid_of(b))
     apart = np.where(reads, np.abs(M.W), np.inf).min(axis=1, initial=np.inf)  # each error, by its own product
-    finest = np.where(reads, own[None, :], np.inf).min(axis=1, initial=np.inf)
+    finest = np.where(reads, column_grid[None, :], np.inf).min(axis=1, initial=np.inf)
     small = (d < 0.45 * u * at) & (d <= 0.45 * u * finest * apart)
     sizes = M.absolute(X.weight) + np.abs(b)
-    gone = M.absolute(np.where(whole == 0, beyond, 0.0))
-    lost = (gone + 0.02 * d) * (1 + 1e-6)
-    return np.where(~free & held & few & small & (4 * u * sizes < at), lost, np.inf)
+    swallowed = M.absolute(np.where(on_grid == 0, beyond, 0.0))
+    error = (swallowed + 0.02 * d) * (1 + 1e-6)
+    return np.where(~free & representable & few & small & (4 * u * sizes < at), error, np.inf)
 
 
 def grid_of(x: np.ndarray) -> np.ndarray:
     """The largest power of 2 of which each number is a whole multiple; infinite for 0."""
     mantissa, exponent = np.frexp(np.abs(np.asarray(x, dtype=float)))
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    return np.where(whole == 0, np.inf, np.ldexp((whole & -whole).astype(float), exponent - 53))
+    integer = np.ldexp(mantissa, 53).astype(np.int64)
+    return np.where(integer == 0, np.inf, np.ldexp((integer & -integer).astype(float), exponent - 53))
 
 
 GRID = 2.0**-6

@@ -168,23 +168,27 @@ class CaseAnalysis:
         """The heads of every layer; those that compare content know what they look among."""
         heads = [self.heads(l) for l in range(len(self.layers))]
         matches = [i for i, recall in enumerate(self.task.recalls, start=1) if isinstance(recall, Occurrence)]
-        if not any(isinstance(own, MatchHeads) for own in heads) or not matches:
+        if not any(isinstance(layer_heads, MatchHeads) for layer_heads in heads) or not matches:
             return heads
-        found = [
+        forms = [
             Candidates.of(self.task, i, lambda cases: self._embedded_query(cases, precision, stored))
             for i in matches
         ]
         result: list[LayerHeads] = []
-        for l, own in enumerate(heads):
-            if isinstance(own, MatchHeads):
-                result.append(own.with_candidates(self.task, found))
-                move = lambda X, own=own, l=l: own.at_unknown_position(X, past[l], precision, stored)
+        for l, layer_heads in enumerate(heads):
+            if isinstance(layer_heads, MatchHeads):
+                result.append(layer_heads.with_candidates(self.task, forms))
+                move = lambda X, layer_heads=layer_heads, l=l: layer_heads.at_unknown_position(
+                    X, past[l], precision, stored
+                )
             else:
-                result.append(own)
-                move = lambda X, own=own, l=l: own.attend(X, past[l], (2, self.task.d), precision, stored)
-            found = [
+                result.append(layer_heads)
+                move = lambda X, layer_heads=layer_heads, l=l: layer_heads.attend(
+                    X, past[l], (2, self.task.d), precision, stored
+                )
+            forms = [
                 each.through(move, lambda X, l=l: self.layers[l].neurons(X, precision, stored))
-                for each in found
+                for each in forms
             ]
         return result
 
@@ -197,12 +201,12 @@ class CaseAnalysis:
 
     def positions(self, precision: Format) -> list[PositionForms]:
         """The stream of any position before each layer."""
-        found = [self._watch_largest(precision)]
+        streams = [self._watch_largest(precision)]
         for l, layer in enumerate(self.layers[:-1]):
             heads = layer.heads if self.uniform else self.heads(l)
-            moved = heads.at_any_position(found[-1], precision, self.stored(precision))
-            found.append(layer.neurons.at_any_position(moved, precision))
-        return found
+            moved = heads.at_any_position(streams[-1], precision, self.stored(precision))
+            streams.append(layer.neurons.at_any_position(moved, precision))
+        return streams
 
     # The embedding.
 
@@ -253,10 +257,10 @@ def deviations(bounds: StreamBounds, variables: int, d: int, scales: np.ndarray 
             coef, centre, r = _share_of(X, v, d)
             k = np.ones(len(worst)) if scales is None else scales[:, v]
             apart = np.abs(X.middle - k * centre)
-            found = apart + X.radius + (np.abs(coef - k) - np.abs(coef)) * r
-            found += 2.0**-48 * (X.weight + np.abs(k) * (np.abs(centre) + r))
-            found = np.where(np.isnan(found), np.inf, found) / np.abs(k) * (1 + 4 * OWN)
-            worst[:, v] = np.maximum(worst[:, v], found.max(axis=0))
+            deviation = apart + X.radius + (np.abs(coef - k) - np.abs(coef)) * r
+            deviation += 2.0**-48 * (X.weight + np.abs(k) * (np.abs(centre) + r))
+            deviation = np.where(np.isnan(deviation), np.inf, deviation) / np.abs(k) * (1 + 4 * OWN)
+            worst[:, v] = np.maximum(worst[:, v], deviation.max(axis=0))
     return worst
 
 
@@ -273,9 +277,9 @@ def held_scales(bounds: StreamBounds, variables: int, d: int) -> np.ndarray:
             part = coef * r**2 + np.where(np.isfinite(X.middle), X.middle, 0.0) * centre
             product[:, v] += part.sum(axis=0)
             square[v] += float((r**2 + centre**2).sum())
-    found = product / np.where(square > 0, square, 1.0)
-    usable = np.isfinite(found) & (np.abs(found) > LEAST_SCALE) & (np.abs(found) < 1 / LEAST_SCALE)
-    return np.where(usable & (np.abs(found - 1) > NEAR_ONE), found, 1.0)
+    scales = product / np.where(square > 0, square, 1.0)
+    usable = np.isfinite(scales) & (np.abs(scales) > LEAST_SCALE) & (np.abs(scales) < 1 / LEAST_SCALE)
+    return np.where(usable & (np.abs(scales - 1) > NEAR_ONE), scales, 1.0)
 
 
 LEAST_SCALE = 2.0**-20  # tuned: a slot that holds less of a variable holds something else

@@ -52,10 +52,10 @@ class Candidates:
         return self.labelled(self.key, self.token)
 
     def labelled(self, key: np.ndarray, token: dict[int, np.ndarray]) -> np.ndarray:
-        found = np.asarray(key, dtype=np.int64)
+        label = np.asarray(key, dtype=np.int64)
         for c, size in self.sizes.items():
-            found = found * size + np.where(key < 0, 0, token[c])
-        return found
+            label = label * size + np.where(key < 0, 0, token[c])
+        return label
 
     @cached_property
     def rows(self) -> dict[int, np.ndarray]:
@@ -73,10 +73,12 @@ def candidate_cases(task: Task, i: int) -> tuple[Cases, np.ndarray, dict[int, np
     keys, names = candidates(P), [channel.name for channel in task.channels]
     m = len(next(iter(keys.values())))
     # The symbols of the token itself that later memories read, unless they are those that are compared.
-    own = [c for c, name in enumerate(names) if variable(name, i) in task.lag_variables]
-    own = [c for c in own if o or variable(names[c], i) not in keys]
+    channels = [c for c, name in enumerate(names) if variable(name, i) in task.lag_variables]
+    channels = [c for c in channels if o or variable(names[c], i) not in keys]
     grids = np.meshgrid(
-        np.arange(-1 if o else 0, m), *(np.arange(len(task.channels[c].domain)) for c in own), indexing="ij"
+        np.arange(-1 if o else 0, m),
+        *(np.arange(len(task.channels[c].domain)) for c in channels),
+        indexing="ij",
     )
     key, *pieces = (np.tile(grid.ravel(), 2) for grid in grids)
     if len(key) > MAX_CASES:
@@ -101,14 +103,14 @@ def candidate_cases(task: Task, i: int) -> tuple[Cases, np.ndarray, dict[int, np
             P.domains[name],
             piece[key[some]],
         )
-    for c, piece in zip(own, pieces, strict=True):
+    for c, piece in zip(channels, pieces, strict=True):
         _put_pieces(centre, radius, c, np.ones(n, dtype=bool), task.channels[c].domain, piece)
     lag = np.tile(np.array([0, o if o else BLANK]), (n, 1))
     lag[~some, 1], centre[~some, d:], radius[~some, d:] = BLANK, 0.0, 0.0
     t_min = np.where(first, 0, np.where(some, max(o, 1), 1)).astype(np.int64)
     t_max = np.where(first, 0, np.where(some, FOREVER, max(o - 1, 1))).astype(np.int64)
     cases = Cases(centre, radius, lag, t_min, t_max, np.tile(np.arange(2), (n, 1)))
-    return cases, key, dict(zip(own, pieces, strict=True))
+    return cases, key, dict(zip(channels, pieces, strict=True))
 
 
 def _put_pieces(

@@ -92,12 +92,12 @@ class CaseProof:
 
         A bound that is met proves that the level's own error is within its margin, however short the search fell.
         """
-        found, bounds = [], self._in_precision(precision)
+        levels, bounds = [], self._in_precision(precision)
         for memories in self._nested():
             E = max(self._errors(bounds, memories).values(), default=0.0)
             margin = self._margin(self.exact_bounds, memories, tolerance)
-            found.append(Level(memories, Proved(E), max(margin, E) if met else margin))
-        return tuple(found)
+            levels.append(Level(memories, Proved(E), max(margin, E) if met else margin))
+        return tuple(levels)
 
     def _total(self, terms: list[Term]) -> float:
         total = math.fsum(term.E for term in terms) * self.slack
@@ -170,8 +170,8 @@ class CaseProof:
                 coef[rows, 0, cases.same[:, k // self.task.d] * self.task.d + k % self.task.d] -= float(value)
                 reach = np.abs(cases.centre[:, k]) + cases.radius[:, k]
                 slack += 2 * OWN * abs(float(value)) * float(reach.max())
-            found = AffineForms(cases, const, coef, Y.E[:, [o]]).size.max()
-            worst = math.inf if math.isnan(found) else max(worst, float(found) + slack)
+            distance = AffineForms(cases, const, coef, Y.E[:, [o]]).size.max()
+            worst = math.inf if math.isnan(distance) else max(worst, float(distance) + slack)
         return [Term(f"memories, output {o}", "sup |f - output| over all cases", Proved(worst))]
 
     # Levels of nesting.
@@ -186,7 +186,7 @@ class CaseProof:
     def _errors(self, bounds: StreamBounds, memories: tuple[int, ...]) -> dict[int, float]:
         """coordinate -> error, of the slots that hold the symbols of these memories that lags read."""
         read = self.task.lag_variables
-        found: dict[int, float] = {}
+        errors: dict[int, float] = {}
         worst = deviations(bounds, len(self.task.variables), self.task.d)
         for k, name in enumerate(self.task.variables):
             if name in read and k // self.task.d in memories:
@@ -198,8 +198,8 @@ class CaseProof:
                     axis=(0, 2)
                 )  # other coordinates may hold the same number
                 best = int(min(near, key=lambda j: (not written[j], worst[j, k])))
-                found[best] = float(worst[best, k])
-        return found
+                errors[best] = float(worst[best, k])
+        return errors
 
     def _gap(self, memories: tuple[int, ...]) -> float:
         """The least distance between letters of these memories that a lag reads."""
@@ -234,12 +234,12 @@ class CaseProof:
 
     def _labels(self, bounds: StreamBounds) -> dict[int, int]:
         """coordinate -> variable, of all that the outputs read."""
-        found: dict[int, int] = {}
+        labels: dict[int, int] = {}
         for o in range(self.task.outputs):
             if (slots := self._slots(o, bounds)) is not None:
                 numbers = [self.task.variables.index(name) for name in slots.names]
-                found |= dict(zip(slots.coordinates, numbers, strict=True))
-        return found
+                labels |= dict(zip(slots.coordinates, numbers, strict=True))
+        return labels
 
     def _quality(self, bounds: StreamBounds, labels: dict[int, int]) -> float:
         """How well the last memories arrive: what a level's error must not touch."""
@@ -247,8 +247,8 @@ class CaseProof:
         for o in range(self.task.outputs):
             ways = [math.inf]
             if labels and (slots := self._slots(o, bounds, labels)) is not None:
-                held = zip(slots.names, slots.errors, strict=True)
-                ways += [max((E for name, E in held if self._is_last(name)), default=math.inf)]
+                slot_errors = zip(slots.names, slots.errors, strict=True)
+                ways += [max((E for name, E in slot_errors if self._is_last(name)), default=math.inf)]
             if (terms := self._by_affine(o, bounds)) is not None:
                 ways += [self._total(terms)]
             worst = max(worst, min(ways))

@@ -133,14 +133,14 @@ def candidates(predicate: Predicate) -> dict[str, np.ndarray]:
 
 def satisfied(predicate: Predicate, query_pieces: dict[str, np.ndarray]) -> np.ndarray:
     """(queries, combinations of `candidates`): where the predicate holds; `query_pieces`: the pieces of the query's variables."""
-    found = candidates(predicate)
-    n, m = len(next(iter(query_pieces.values()), np.zeros(1))), len(next(iter(found.values())))
+    by_name = candidates(predicate)
+    n, m = len(next(iter(query_pieces.values()), np.zeros(1))), len(next(iter(by_name.values())))
     if n * m > MOST_PAIRS:
         raise BadInput(
             f"a match has {n:,} queries against {m:,} candidates; a certificate looks at every pair"
         )
     pieces = {name: piece[:, None] for name, piece in query_pieces.items()}
-    pieces |= {name: piece[None, :] for name, piece in found.items()}
+    pieces |= {name: piece[None, :] for name, piece in by_name.items()}
     return np.broadcast_to(predicate.holds(pieces, np), (n, m))
 
 
@@ -164,19 +164,21 @@ def _matched(growing: _Growing, task: Task, i: int, recall: Occurrence) -> _Grow
         row, key = np.flatnonzero(holds.any(axis=1)), np.full(int(holds.any(axis=1).sum()), -1)
     if len(row) + len(cases) > MAX_CASES:
         raise BadInput(f"the matches have more than {MAX_CASES:,} cases; a certificate looks at each of them")
-    here = growing.take(late[row])
-    here.cases.key[:, i] = key
-    here = replace(here, cases=replace(here.cases, t_min=np.maximum(here.cases.t_min, recall.offset + 1)))
+    matching = growing.take(late[row])
+    matching.cases.key[:, i] = key
+    matching = replace(
+        matching, cases=replace(matching.cases, t_min=np.maximum(matching.cases.t_min, recall.offset + 1))
+    )
     if recall.token:
         known = candidates(P) if not recall.offset else {}
         pieces = {name: piece[key] for name, piece in known.items()}
-        here = _appear(here, task, i, np.full(len(row), FOUND), pieces)
+        matching = _appear(matching, task, i, np.full(len(row), FOUND), pieces)
     else:
-        here.cases.lag[:, i] = FOUND
+        matching.cases.lag[:, i] = FOUND
         for c, channel in enumerate(task.channels):
             ends = _ball(channel.domain[0].lo, channel.domain[-1].hi)
-            here.cases.centre[:, i * task.d + c], here.cases.radius[:, i * task.d + c] = ends
-    return _join(here, growing)  # growing has memory i blank
+            matching.cases.centre[:, i * task.d + c], matching.cases.radius[:, i * task.d + c] = ends
+    return _join(matching, growing)  # growing has memory i blank
 
 
 def _one_token(growing: _Growing, task: Task, i: int, read: frozenset[str]) -> _Growing:
@@ -205,16 +207,20 @@ def _recall(growing: _Growing, task: Task, i: int, table: LagTable) -> _Growing:
     lag = np.broadcast_to(np.asarray(lag, dtype=np.int64), len(growing.cases))
     cases, parents = growing.cases, list(table.parents)
     unknown = (cases.lag[:, parents] == BLANK).any(axis=1) if parents else np.zeros(len(cases), dtype=bool)
-    seen = ~unknown & (cases.t_max >= lag)
+    in_reach = ~unknown & (cases.t_max >= lag)
     early = ~unknown & (cases.t_min < lag)
-    here = growing.take(np.flatnonzero(seen))
-    here = replace(here, cases=replace(here.cases, t_min=np.maximum(here.cases.t_min, lag[seen])))
-    here = _appear(here, task, i, lag[seen])
-    gone = np.flatnonzero(unknown | early)
-    blank = growing.take(gone)
-    last = np.where(unknown[gone], blank.cases.t_max, np.minimum(blank.cases.t_max, lag[gone] - 1))
+    recalling = growing.take(np.flatnonzero(in_reach))
+    recalling = replace(
+        recalling, cases=replace(recalling.cases, t_min=np.maximum(recalling.cases.t_min, lag[in_reach]))
+    )
+    recalling = _appear(recalling, task, i, lag[in_reach])
+    out_of_reach = np.flatnonzero(unknown | early)
+    blank = growing.take(out_of_reach)
+    last = np.where(
+        unknown[out_of_reach], blank.cases.t_max, np.minimum(blank.cases.t_max, lag[out_of_reach] - 1)
+    )
     blank = replace(blank, cases=replace(blank.cases, t_max=last))
-    return _join(here, blank)
+    return _join(recalling, blank)
 
 
 def _appear(
@@ -239,8 +245,8 @@ def _appear(
         if name in task.lag_variables:
             growing = _split(growing, k, channel.domain)
         else:
-            whole = _ball(channel.domain[0].lo, channel.domain[-1].hi)
-            growing.cases.centre[:, k], growing.cases.radius[:, k] = whole
+            ball = _ball(channel.domain[0].lo, channel.domain[-1].hi)
+            growing.cases.centre[:, k], growing.cases.radius[:, k] = ball
     return growing
 
 

@@ -44,8 +44,8 @@ def certify(
     `precision`, if given, must be that one: a claim about float64 says nothing of a model that runs in float32.
     `bound_by_precision` tells what the same weights would reach in others; `model.astype` puts them there.
     """
-    own = model.architecture.precision
-    _check_request(own, precision)
+    evaluated_in = model.architecture.precision
+    _check_request(evaluated_in, precision)
     tolerance = positive(tolerance, "tolerance")
     _check_form(model, task)
     model.check()
@@ -56,20 +56,22 @@ def certify(
         proof = UniformProof(analysis) if analysis.uniform else CaseProof(analysis)
         terms, exact = proof.terms(), proof.exact()
         bounds = {name: Proved(proof.bound(format_of(name))) for name in PRECISIONS}
-        met = bounds[own] <= tolerance
+        met = bounds[evaluated_in] <= tolerance
         meets = lambda u: proof.bound(Format(u)) <= tolerance
-        bits = PRECISIONS[own].bits
+        bits = PRECISIONS[evaluated_in].bits
         # Logits of matches are exact in the precision that they are built for, and in no coarser one.
         if not (met and analysis.longest is not None and not meets(2.0 ** (1 - bits))):
             bits = fewest_bits(meets) if exact <= tolerance else None
-        levels = proof.levels(format_of(own), tolerance, met)
+        levels = proof.levels(format_of(evaluated_in), tolerance, met)
         least = mass_lower_bound(model, task, proof.errors)
-    rounding = Term("rounding", f"rounding model in {own}", Proved(max(bounds[own] - exact, 0.0)))
+    rounding = Term(
+        "rounding", f"rounding model in {evaluated_in}", Proved(max(bounds[evaluated_in] - exact, 0.0))
+    )
     return Certificate(
         status="met" if met else "missed",
         tolerance=tolerance,
-        precision=own,
-        bound=bounds[own],
+        precision=evaluated_in,
+        bound=bounds[evaluated_in],
         exact_bound=Proved(exact),
         bound_by_precision=bounds,
         terms=(*terms, rounding),
@@ -182,8 +184,8 @@ def assumptions(analysis: CaseAnalysis) -> tuple[str, ...]:
 def _paths_text(block: Architecture) -> str:
     """The paths that a layer takes, and where."""
     paths = possible_paths(block)
-    told = [f"path {path}" + (f" up to {n:,} tokens" if n < LONGEST else "") for path, n in paths.items()]
-    return ", ".join(told) + (f", as path {block.path} chooses" if block.path in AUTOMATIC else "")
+    texts = [f"path {path}" + (f" up to {n:,} tokens" if n < LONGEST else "") for path, n in paths.items()]
+    return ", ".join(texts) + (f", as path {block.path} chooses" if block.path in AUTOMATIC else "")
 
 
 def _streams(analysis: CaseAnalysis) -> str:

@@ -132,9 +132,9 @@ class FixedKernelHeads:
             for i in sorted({i for gain in gains for i in gain}):
                 g = [gain.get(i, arb(0)) for gain in gains]
                 for k in np.flatnonzero(past.coef[i]).tolist():
-                    own = atoms.setdefault(past.atoms[k], [arb(0)] * self.kernels.H)
+                    summed = atoms.setdefault(past.atoms[k], [arb(0)] * self.kernels.H)
                     for h in range(self.kernels.H):
-                        own[h] += g[h] * arb(float(past.coef[i, k]))
+                        summed[h] += g[h] * arb(float(past.coef[i, k]))
                 if itself and past.E[i]:  # an unknown but bounded sequence, convolved
                     signal.E += self._norm(g).upper() * arb(float(past.E[i]))
             for atom, g in atoms.items():
@@ -177,19 +177,19 @@ class FixedKernelHeads:
                 self.W_V[h], size, precision
             )
             recalled = wrong + times(share[h], value + wrong) + 4 * self.kernels.lags * least
-            whole = value + recalled
+            reached = value + recalled
             # Fast paths add values up before they normalise them: no such sum may overflow, read or not.
-            precision.expect(self.kernels.swell[h] * (value + wrong), whole, share[h])
-            reach += dot(writes, whole)
+            precision.expect(self.kernels.swell[h] * (value + wrong), reached, share[h])
+            reach += dot(writes, reached)
             error += dot(writes, recalled) + product_error(
-                self.W_O[h], whole, np.zeros_like(whole), u, stored=stored
+                self.W_O[h], reached, np.zeros_like(reached), u, stored=stored
             )
-            error += underflow(self.W_O[h], whole, precision)
+            error += underflow(self.W_O[h], reached, precision)
             writers += (writes > 0).sum(axis=1)
         error += times(gamma(np.maximum(writers - 1, 0), u), reach + error)
         precision.expect(reach + error)
-        nothing = ~self.written  # adding an exact 0 rounds nothing
-        return Rounded(np.where(nothing, 0.0, error), np.where(nothing, 0.0, reach))
+        unwritten = ~self.written  # adding an exact 0 rounds nothing
+        return Rounded(np.where(unwritten, 0.0, error), np.where(unwritten, 0.0, reach))
 
     def attend(
         self, X: AffineForms, past: PositionForms, shape: tuple[int, int], precision: Format, stored: bool
@@ -218,15 +218,17 @@ class FixedKernelHeads:
 
     def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
         """X + Attn(X) at any position."""
-        lost = self._rounding_of(past, precision, stored)
+        rounding = self._rounding_of(past, precision, stored)
         result = past.plus(self.added(past))
         size = past.size
         joined = np.where(
-            (size > 0) & (lost.reach > 0), ROUNDED * precision.u * (size + lost.reach + lost.error), 0.0
+            (size > 0) & (rounding.reach > 0),
+            ROUNDED * precision.u * (size + rounding.reach + rounding.error),
+            0.0,
         )
-        precision.expect(size + lost.reach + lost.error)
+        precision.expect(size + rounding.reach + rounding.error)
         flushed = np.where(self.written, (self.kernels.H + 1) * precision.least, 0.0)
-        E = dot(self.norms, past.boxed().E) + lost.error + joined + flushed
+        E = dot(self.norms, past.boxed().E) + rounding.error + joined + flushed
         return result.worse(np.where(np.isnan(E), np.inf, E))
 
 
@@ -273,19 +275,19 @@ def _task_kernels(g: list[arb], kernels: HeadKernels, inputs: Inputs, mixed: boo
     K = kernels.sample([float(x.mid()) for x in g], FIT_LAGS)
     numbers = list(inputs.kernels)
     lags = [z for z in inputs.lags if z <= FIT_LAGS]
-    own = np.array([inputs.sampled(i, FIT_LAGS) for i in numbers]).T
+    task_kernels = np.array([inputs.sampled(i, FIT_LAGS) for i in numbers]).T
     spikes = np.zeros((FIT_LAGS, len(lags)))
     spikes[[z - 1 for z in lags], range(len(lags))] = 1.0
-    columns = np.concatenate([own, spikes], axis=1)
-    found = np.linalg.lstsq(columns, K, rcond=None)[0]
+    columns = np.concatenate([task_kernels, spikes], axis=1)
+    mixture = np.linalg.lstsq(columns, K, rcond=None)[0]
     few, rest = kernels.tap_lags(g), K.copy()
     rest[[z - 1 for z in few if z <= FIT_LAGS]] = 0.0
-    left = np.abs(K - columns @ found).sum()
+    left = np.abs(K - columns @ mixture).sum()
     alike = left <= (ALIKE_SEVERAL if len(few) > 1 else ALIKE_ONE) * np.abs(K).sum()
     if np.abs(rest).sum() <= left and not alike and not mixed:  # a few lags say it better
         return []
-    weight = np.abs(found) * np.array([*(inputs.norms[i] for i in numbers), *np.ones(len(lags))])
-    neat = np.where(np.abs(found - np.rint(found)) < NEAT, np.rint(found), found)
+    weight = np.abs(mixture) * np.array([*(inputs.norms[i] for i in numbers), *np.ones(len(lags))])
+    neat = np.where(np.abs(mixture - np.rint(mixture)) < NEAT, np.rint(mixture), mixture)
     return [
         (i, float(c))
         for i, c, w in zip(numbers, neat[: len(numbers)], weight, strict=False)

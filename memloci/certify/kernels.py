@@ -61,10 +61,10 @@ class Taps(AbstractTarget):
 
     @cached_property
     def _at(self) -> dict[int, arb]:
-        found: dict[int, arb] = {}
+        taps: dict[int, arb] = {}
         for t, c in self.taps:
-            found[t] = found.get(t, _NOTHING) + c
-        return found
+            taps[t] = taps.get(t, _NOTHING) + c
+        return taps
 
     def value(self, z: int) -> arb:
         return self._at.get(z, _NOTHING)
@@ -225,8 +225,8 @@ class SumKernels(HeadKernels):
         if self.rpe is LIN:  # (1 - e^-p) / (1 - e^{a-p}) - 1
             less = np.where(a < p, a - p, -1.0)
             return np.where(a < p, np.exp(less) * np.expm1(-a) / np.expm1(less), math.inf)
-        found = [_zeta_gain(float(s), float(t)) for s, t in zip(p, a, strict=True)]
-        return np.array(found)
+        gains = [_zeta_gain(float(s), float(t)) for s, t in zip(p, a, strict=True)]
+        return np.array(gains)
 
     def _slope_rounding(self, stored: bool, u: float) -> np.ndarray:
         """sum_z |w'(z) - w(z)| for the kernel w' of a slope p' that is p rounded.
@@ -288,7 +288,7 @@ class SumKernels(HeadKernels):
         return ROUNDED * precision.u * np.where(one, self._later, 1.0)
 
     def sum_error(self, precision: Format, stored: bool) -> np.ndarray:
-        u, found = precision.u, [np.zeros(self.H)]
+        u, errors = precision.u, [np.zeros(self.H)]
         cuts: set[int] = set()
         if self.rpe is LIN:
             cuts = {max(1, math.ceil(min(-math.log(u) / float(p), LENGTH))) for p in self.p}
@@ -296,21 +296,21 @@ class SumKernels(HeadKernels):
             terms = min(longest - 1, self.lags)
             beyond = self._computed_beyond(u, stored, terms)
             if path == "plain":
-                found.append(any_order(terms, beyond(0), beyond, u, cuts))
+                errors.append(any_order(terms, beyond(0), beyond, u, cuts))
             elif path == "blocks":
-                found.append(in_blocks(beyond(0), beyond, u, cuts))
-        return np.max(found, axis=0)
+                errors.append(in_blocks(beyond(0), beyond, u, cuts))
+        return np.max(errors, axis=0)
 
     def recall_error(self, precision: Format, stored: bool) -> np.ndarray:
-        found = super().recall_error(precision, stored)
+        steps_error = super().recall_error(precision, stored)
         if "recurrence" not in self.paths:
-            return found
+            return steps_error
         assert self.rpe is LIN, "no bound covers the recurrence of other heads"
         moved = self._slope_rounding(stored, precision.u)
         steps = moved + (1 + moved) * recurrence(self.p.astype(float), precision.u)
         exists = np.isfinite(self.weight_error(precision, stored))
         steps = np.where(exists, steps, math.inf) + 3 * self.lags * precision.least
-        return np.maximum(found, steps) if len(self.paths) > 1 else steps
+        return np.maximum(steps_error, steps) if len(self.paths) > 1 else steps
 
     def streams(self, precision: Format) -> bool:
         """lin heads keep a decaying sum; log heads a sum of exponentials, of which no rounding is proved."""
@@ -525,15 +525,15 @@ class TableKernels(HeadKernels):
         """The rounding of a sum over the window, relative to the sum of sizes: the smallest of what few terms
         allow, and what k large ones do with all others small."""
         A, mean = self._logit_rounding(u, stored)
-        found = np.full(self.H, float(gamma(self.window - 1, u)))
+        gammas = np.full(self.H, float(gamma(self.window - 1, u)))
         for h in np.nonzero(np.isfinite(mean))[0]:
             # 8 u, for the division: the weights are summed as well, with values
             computed = np.sort(self._above[h] * (1 + A[h]) * (1 + 8 * u) / (1 - mean[h]))[::-1]
             rest = np.append(np.cumsum(computed[::-1])[::-1][1:], 0.0)  # beside the k largest, k = 1, 2, ...
             ku = u * np.arange(self.window)
             few = ku < 0.5
-            found[h] = min(found[h], ((ku + joined(self.window, u) * rest)[few] / (1 - ku[few])).min())
-        return found
+            gammas[h] = min(gammas[h], ((ku + joined(self.window, u) * rest)[few] / (1 - ku[few])).min())
+        return gammas
 
     def weight_error(self, precision: Format, stored: bool) -> np.ndarray:
         u, G = precision.u, self._adding(precision.u, stored)

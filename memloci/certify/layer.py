@@ -111,8 +111,8 @@ class LayerNeurons:
     def of(cls, block: Block) -> "LayerNeurons":
         D, ffn = block.attention.heads.W_V.shape[-1], block.ffn
         if ffn is None:
-            nothing = np.zeros((0, D)), np.zeros(0)
-            return cls(*nothing, np.zeros((D, 0)), nothing)
+            empty = np.zeros((0, D)), np.zeros(0)
+            return cls(*empty, np.zeros((D, 0)), empty)
         B, c, A = (np.asarray(array, dtype=float) for array in (ffn.B, ffn.c, ffn.A))
         awake = (A != 0).any(axis=0)
         asleep = ~awake & ((B != 0).any(axis=1) | (c != 0))
@@ -156,8 +156,8 @@ class LayerNeurons:
         reach = dot(np.abs(self.A), most)
         rounded = times(gamma(roundings(self.A) + 1, precision.u), reach)
         joined = precision.u * (X.size + reach + rounded)
-        lost = np.where(reach > 0, rounded + joined, 0.0)
-        return X.with_unknowns(self.A, most).worse(lost, at_first=True)
+        error = np.where(reach > 0, rounded + joined, 0.0)
+        return X.with_unknowns(self.A, most).worse(error, at_first=True)
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,11 @@ def mass_lower_bound(model: Transformer, task: Task, errors: Sequence[float]) ->
                 taps[lag] = taps.get(lag, Fraction(0)) + f.a.get(variable(channel.name, i), Fraction(0))
             taps = {lag: gain for lag, gain in taps.items() if gain and lag}
             r = (Fraction(channel.domain[-1].hi) - Fraction(channel.domain[0].lo)) / 2
-            whole = scale * _l1(W_E[:, c])
-            if taps and max(taps) <= FARTHEST_MASS_LAG and r and whole:
-                best = max(best, chebyshev_mass_of(taps, Fraction(errors[o]) / r).mass / whole)
-    found = below(arb(fmpq(best.numerator, best.denominator)))
-    return min(found, sys.float_info.max) if found > 0 else None
+            read = scale * _l1(W_E[:, c])
+            if taps and max(taps) <= FARTHEST_MASS_LAG and r and read:
+                best = max(best, chebyshev_mass_of(taps, Fraction(errors[o]) / r).mass / read)
+    least = below(arb(fmpq(best.numerator, best.denominator)))
+    return min(least, sys.float_info.max) if least > 0 else None
 
 
 def _l1(row: np.ndarray) -> Fraction:

@@ -170,13 +170,13 @@ class MatchHeadsWithCandidates:
         self, X: AffineForms, past: PositionForms, shape: tuple[int, int], precision: Format, stored: bool
     ) -> AffineForms:
         self.heads._reach(past, precision, stored)  # no sum of values may overflow
-        asked, parts, terms = X, [], []
+        queries, parts, terms = X, [], []
         for h in self.heads.writing:
-            rows, recalled = self._recalled(h, asked, past, precision, stored)
-            asked, parts = asked.take(rows), [part.take(rows) for part in parts]
+            rows, recalled = self._recalled(h, queries, past, precision, stored)
+            queries, parts = queries.take(rows), [part.take(rows) for part in parts]
             parts.append(linear(self.W_O[h], recalled, precision, stored=stored))
             terms.append((self.W_O[h] != 0).sum(axis=1))
-        return add(asked, add_all(parts, terms, precision), precision) if parts else asked
+        return add(queries, add_all(parts, terms, precision), precision) if parts else queries
 
     def _recalled(
         self, h: int, X: AffineForms, past: PositionForms, precision: Format, stored: bool
@@ -186,28 +186,30 @@ class MatchHeadsWithCandidates:
         value = past.linear(self.W_V[h], precision, stored)
         n, most = len(X.cases), np.maximum(value.size, value.size_first)
         rows = [np.zeros(0, dtype=np.int64)]
-        found = _Values.empty(most, X)
+        values = _Values.empty(most, X)
         left = X.cases.t_max > 0  # position 0 sees nothing
         # Two matches may ask for the same token by chance; the head is for the one that it finds most often.
-        serves = lambda own, bring: self._serve(h, own, q, X, left, rows, found, precision, stored, bring)
+        serves = lambda candidates, bring: self._serve(
+            h, candidates, q, X, left, rows, values, precision, stored, bring
+        )
         order = self.candidates
         if len(order) > 1:
-            order = sorted(order, key=lambda own: -int(serves(own, False).sum()))
+            order = sorted(order, key=lambda candidates: -int(serves(candidates, False).sum()))
         asking = left
-        for own in order:
-            left = left & ~serves(own, True)
+        for candidates in order:
+            left = left & ~serves(candidates, True)
         finds = asking & (X.cases.lag == FOUND).any(axis=1)
         # Too few bits, so that nothing which follows is of use. Of several matches, some may ask after a blank one.
         if precision.u and len(order) == 1 and finds.any() and left[finds].all():
             precision.mark_broken()
-        nothing = np.flatnonzero(X.cases.t_max == 0)
-        rows.append(nothing)
-        found.add(np.zeros((len(nothing), len(most))), None, np.zeros((len(nothing), len(most))))
-        self._add_any_value(h, np.flatnonzero(left), rows, found, precision, stored)
+        at_start = np.flatnonzero(X.cases.t_max == 0)
+        rows.append(at_start)
+        values.add(np.zeros((len(at_start), len(most))), None, np.zeros((len(at_start), len(most))))
+        self._add_any_value(h, np.flatnonzero(left), rows, values, precision, stored)
         every = np.concatenate(rows)
         assert len(np.unique(every)) == n
         cases = X.cases.take(every)
-        return every, folded(cases, *found.arrays(cases))
+        return every, folded(cases, *values.arrays(cases))
 
     def _add_any_value(self, h, unknown, rows, recalled, precision, stored) -> None:
         """Nothing is known of where the weights lie, but they add up to 1, and every position is a candidate."""
@@ -276,17 +278,17 @@ class MatchHeadsWithCandidates:
         beside = self._beside(off, levels.gap, p, n_row, precision.u)[which]
         uneven = times(np.expm1(off[which]) * (1 + LIBM), 1.0)
         values = linear(self.W_V[h], memory_candidates.X, precision, stored=stored)
-        here = right & (cases.lag[:, i] == FOUND)
+        present = right & (cases.lag[:, i] == FOUND)
         absent = right & (cases.lag[:, i] == BLANK)
         if p == 0 and recall.which != "mean":
-            here &= False
+            present &= False
         if p != 0 and recall.which == "mean":  # it finds the latest, which is one of those that are averaged
             self._add_some_match(
-                np.flatnonzero(here), asking, good, values, beside, rows, recalled, precision
+                np.flatnonzero(present), asking, good, values, beside, rows, recalled, precision
             )
         else:
             self._add_token(
-                np.flatnonzero(here),
+                np.flatnonzero(present),
                 i,
                 asking,
                 cases,
@@ -307,7 +309,7 @@ class MatchHeadsWithCandidates:
             self._add_mismatch(
                 np.flatnonzero(absent), asking, good, classes, values, beside, rows, recalled, precision
             )
-        served[asking[here | absent]] = True
+        served[asking[present | absent]] = True
         return served
 
     def _beside(self, off: np.ndarray, gap: np.ndarray, p: float, n: np.ndarray, u: float) -> np.ndarray:
@@ -328,8 +330,8 @@ class MatchHeadsWithCandidates:
         self, forms: AffineForms, beside: np.ndarray, most: np.ndarray, precision: Format
     ) -> np.ndarray:
         """What the found token loses, and what all others add."""
-        own = matched(beside, precision.u)[:, None] * forms.size
-        return own + softmax_share(beside, precision)[:, None] * most[None, :]
+        unmatched = matched(beside, precision.u)[:, None] * forms.size
+        return unmatched + softmax_share(beside, precision)[:, None] * most[None, :]
 
     def _mean_rounding(self, precision: Format) -> np.ndarray:
         """What a mean of up to n tokens rounds, per unit of their size: a quotient of two sums of n terms in any order, of
@@ -454,8 +456,8 @@ class _Values:
             lo = (values.middle[group] - values.radius[group]).min(axis=0)
             hi = (values.middle[group] + values.radius[group]).max(axis=0)
             middle = lo + (hi - lo) / 2
-            own = own_product(2) * (np.abs(lo) + np.abs(hi))
-            self._boxes[key] = middle, np.where(lo == hi, 0.0, (hi - lo) / 2 + own)
+            rounding = own_product(2) * (np.abs(lo) + np.abs(hi))
+            self._boxes[key] = middle, np.where(lo == hi, 0.0, (hi - lo) / 2 + rounding)
         return self._boxes[key]
 
     def arrays(self, cases) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -463,10 +465,10 @@ class _Values:
         E = np.concatenate([part for _, _, part in self.parts])
         coef = np.zeros((len(cases), const.shape[1], self.variables))
         at = 0
-        for own, more, _ in self.parts:
+        for centre, more, _ in self.parts:
             if more is not None:
-                coef[at : at + len(own)] = more
-            at += len(own)
+                coef[at : at + len(centre)] = more
+            at += len(centre)
         return const, coef, np.where(np.isnan(E), np.inf, E)
 
 
@@ -483,10 +485,10 @@ def _groups(values: AffineForms, good: np.ndarray, classes: np.ndarray) -> list[
     first value that no candidate has that does."""
     others = np.flatnonzero(~good)
     alien = ~np.isin(classes[others], classes[good])
-    found = [others[alien & (classes[others] == one)] for one in np.unique(classes[others[alien]])]
+    groups = [others[alien & (classes[others] == one)] for one in np.unique(classes[others[alien]])]
     others = others[~alien]
     if not len(others):
-        return found
+        return groups
     middle, radius = values.middle, values.radius
     lo, hi = (middle - radius)[good].min(axis=0), (middle + radius)[good].max(axis=0)
     outside = ((middle - radius)[others] > hi) | ((middle + radius)[others] < lo)
@@ -495,7 +497,7 @@ def _groups(values: AffineForms, good: np.ndarray, classes: np.ndarray) -> list[
     first = np.where(outside.any(axis=1), 2 * outside.argmax(axis=1), -1)
     side = np.take_along_axis(above, outside.argmax(axis=1)[:, None], axis=1)[:, 0]
     label = np.where(first >= 0, first + side, -1)
-    return [*found, *(others[label == value] for value in np.unique(label))]
+    return [*groups, *(others[label == value] for value in np.unique(label))]
 
 
 def _logit_errors(
@@ -511,16 +513,16 @@ def _logit_errors(
     """
     u, d = precision.u, q.const.shape[1]
     content = (q.size @ k.size.T).max(axis=1, initial=0.0)
-    (asked, q_off), (keys, k_off) = (_on_grid(forms.middle) for forms in (q, k))
+    (queries, q_off), (keys, k_off) = (_on_grid(forms.middle) for forms in (q, k))
     off = ((q.radius + q_off) @ k.size.T + q.size @ (k.radius + k_off).T).max(axis=1, initial=0.0)
-    own = grid_of(asked).min(axis=1, initial=np.inf) * float(grid_of(keys).min(initial=np.inf))
-    float64 = np.where(own * 2.0**52 >= content, 0.0, own_product(d + 2) * content)
+    products_grid = grid_of(queries).min(axis=1, initial=np.inf) * float(grid_of(keys).min(initial=np.inf))
+    float64 = np.where(products_grid * 2.0**52 >= content, 0.0, own_product(d + 2) * content)
     off = off * (1 + LIBM) + float64
     if not u:
         return off
     position = abs(p) * reach
     precision.expect(content + position)
-    g = np.minimum(own, grid_of(np.array(p)))
+    g = np.minimum(products_grid, grid_of(np.array(p)))
     near = (
         (off < 0.45 * u * g) & (1.01 * u * (content + position) < g) & (1.01 * u * reach < 1) & (not stored)
     )
@@ -532,5 +534,5 @@ def _logit_errors(
 def _on_grid(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the nearest multiples of a power of 2 that is 2^-24 of the largest, how far they are)."""
     step = 2.0 ** (math.ceil(math.log2(max(float(np.abs(x).max(initial=0.0)), 1e-300))) - 24)
-    whole = np.rint(x / step) * step
-    return whole, np.abs(x - whole) * (1 + LIBM)
+    nearest = np.rint(x / step) * step
+    return nearest, np.abs(x - nearest) * (1 + LIBM)

@@ -154,10 +154,10 @@ class SharpHeads:
         if isinstance(self.heads, FixedKernelHeads):
             added = neglected(self.heads, past.size, precision, stored)
         else:
-            for h, found in self.heads.finds_at_any_position(past, precision, stored):
-                asked = past.linear(self.heads.W_Q[h], precision, stored).ball(first=False)
-                q = Ball(asked.middle[None], asked.radius[None])
-                share = self._rotary_share(h, q, found, past, precision, stored)
+            for h, targets in self.heads.finds_at_any_position(past, precision, stored):
+                query = past.linear(self.heads.W_Q[h], precision, stored).ball(first=False)
+                q = Ball(query.middle[None], query.radius[None])
+                share = self._rotary_share(h, q, targets, past, precision, stored)
                 added += times(share, self._most(h, past, precision, stored))
         # The neurons that follow are Lipschitz: |A relu(B (X + e) + c) - A relu(B X + c)| <= |A| |B| |e|.
         B, A = self.neurons
@@ -172,10 +172,10 @@ class SharpHeads:
             N = outside(self.heads.kernels, precision, stored)
             yield from ((h, np.full(n, N[h])) for h in range(self.heads.kernels.H))
             return
-        for h, found in self.heads.finds(X, past, precision, stored):
-            asked = linear(self.heads.W_Q[h], X, precision, stored=stored)
-            q = Ball(asked.middle, asked.radius)
-            yield h, self._rotary_share(h, q, found, past, precision, stored)
+        for h, targets in self.heads.finds(X, past, precision, stored):
+            query = linear(self.heads.W_Q[h], X, precision, stored=stored)
+            q = Ball(query.middle, query.radius)
+            yield h, self._rotary_share(h, q, targets, past, precision, stored)
 
     def _rotary_share(
         self, h: int, q: Ball, targets: QueryTargets, past: PositionForms, precision: Format, stored: bool

@@ -71,12 +71,12 @@ def any_order(
     terms: float, mass: np.ndarray, beyond: Beyond, u: float, cuts: Iterable[int] = ()
 ) -> np.ndarray:
     """The additions of one sum of so many terms, per unit of the largest value; the best of several k."""
-    found = [times(gamma(max(terms - 1, 0.0), u), mass)]
+    bounds = [times(gamma(max(terms - 1, 0.0), u), mass)]
     for k in sorted({*CUTS, *cuts}):
         if k < terms and (k - 1) * u < 0.5:
             small = joined(terms, u) * np.minimum(beyond(k), mass)
-            found.append((times((k - 1) * u, mass) + small) / (1 - (k - 1) * u))
-    return np.min(found, axis=0) * (1 + 1e-9)
+            bounds.append((times((k - 1) * u, mass) + small) / (1 - (k - 1) * u))
+    return np.min(bounds, axis=0) * (1 + 1e-9)
 
 
 def in_blocks(mass: np.ndarray, beyond: Beyond, u: float, cuts: Iterable[int] = ()) -> np.ndarray:
@@ -84,8 +84,8 @@ def in_blocks(mass: np.ndarray, beyond: Beyond, u: float, cuts: Iterable[int] = 
     pairs = []
     for blocks in CUTS:
         # Sequences of more than BLOCK tokens are cut into blocks of more than half of it; shorter ones into 4 at most.
-        seen = (blocks - 1) * (BLOCK // 2 if blocks > 4 else 16)
-        rest = 4 * np.minimum(beyond(seen), mass) if blocks < MOST_BLOCKS else 0.0
+        summed = (blocks - 1) * (BLOCK // 2 if blocks > 4 else 16)
+        rest = 4 * np.minimum(beyond(summed), mass) if blocks < MOST_BLOCKS else 0.0
         pairs.append(times(1.1 * u + PAIR * min(blocks, MOST_BLOCKS) * u * u, mass) + rest)
     levels = math.ceil(math.log2(BLOCK / RUN))
     many = any_order(RUN, mass, beyond, u, cuts) + times(gamma(levels, u), mass) + np.min(pairs, axis=0)
@@ -104,9 +104,9 @@ def normaliser(p: np.ndarray, u: float) -> tuple[np.ndarray, np.ndarray]:
 
     Below STEEP it is the library's expm1; above, 1 - exp(-p), which rounds to 1 where exp(-p) is below u / 2.
     """
-    q, kept, theta = np.exp(-p), -np.expm1(-p), LIBRARY * u
+    q, rest, theta = np.exp(-p), -np.expm1(-p), LIBRARY * u
     one = (q * (1 + theta) <= 0.49 * u) & (p >= STEEP * (1 + NEAR))
-    steep = np.where(one, q / kept, q * theta / kept + 1.1 * u)
+    steep = np.where(one, q / rest, q * theta / rest + 1.1 * u)
     return _switch(p, STEEP, np.full_like(p, theta), steep), one
 
 
@@ -119,14 +119,14 @@ def _switch(p: np.ndarray, at: float, below: np.ndarray, above: np.ndarray) -> n
 def recurrence(p: np.ndarray, u: float) -> np.ndarray:
     """Everything that the recurrence of a lin head loses, its normaliser included, per unit of the largest value."""
     theta, C = LIBRARY * u, float(CHUNK)
-    q, kept, over, passed = np.exp(-p), -np.expm1(-p), np.exp(-p * C), -np.expm1(-p * C)
-    busy = np.where(p < 1e-9, (C + 1) / 2, 1 / kept - C * over / passed + 1e-4)
+    q, rest, over, passed = np.exp(-p), -np.expm1(-p), np.exp(-p * C), -np.expm1(-p * C)
+    busy = np.where(p < 1e-9, (C + 1) / 2, 1 / rest - C * over / passed + 1e-4)
     busy = np.minimum(busy, (C + 1) / 2)
     within = _switch(
         p,
         SMALL,
-        busy * (1.1 * u + kept * (theta + 2.2 * u)) + 1.1 * u,
-        np.minimum(1.1 * u * busy, 1.1 * q / kept) + q * busy * (theta + 1.1 * u),
+        busy * (1.1 * u + rest * (theta + 2.2 * u)) + 1.1 * u,
+        np.minimum(1.1 * u * busy, 1.1 * q / rest) + q * busy * (theta + 1.1 * u),
     )
     chunks = _compensated(p * C, theta, u)
     bump = np.where(p < 1, 0.37, p * q)  # the largest x e^-x over x = p, 2 p, ...

@@ -66,7 +66,7 @@ def find(
     others = _log_cross_terms(A)  # relative to the match, a logarithm
     top = A.sum(axis=1) + C[:, still].sum(axis=1)
 
-    own = z1.middle * q1.middle + z2.middle * q2.middle
+    phases = z1.middle * q1.middle + z2.middle * q2.middle
     reach0 = (np.abs(q1.middle) + q1.radius + np.abs(q2.middle) + q2.radius) * (
         np.abs(z1.middle) + z1.radius + np.abs(z2.middle) + z2.radius
     )
@@ -74,7 +74,7 @@ def find(
     rounded0 = reach0.sum(axis=1) * gamma(turned, precision.u)
     precision.expect(reach0.sum(axis=1))
     loose = np.where(still, reach0 - sharp0 + 2.0**-40 * reach0, reach0).sum(axis=1) + rounded0 + rounded
-    at0 = own[:, still].sum(axis=1)
+    at0 = phases[:, still].sum(axis=1)
     same = bool((k0.middle == k.middle).all())
     slack = slack + (2 * (reach0 - sharp0).sum(axis=1) + 2 * rounded0 if same else 0.0)
 

@@ -102,8 +102,8 @@ class PositionForms:
         def error(E: np.ndarray, size: np.ndarray) -> np.ndarray:
             rounded = product_error(W, size, none, precision.u, stored=stored)
             below = np.where(W.any(axis=1), underflow(W, size, precision), 0.0)
-            own = np.where(picks, 0.0, own_product(len(none)) * dot(np.abs(W), size))
-            return dot(np.abs(W), E) + rounded + below + own
+            rounding = np.where(picks, 0.0, own_product(len(none)) * dot(np.abs(W), size))
+            return dot(np.abs(W), E) + rounded + below + rounding
 
         # Each row picks one coordinate, as it is: nothing is added up.
         picks = ((W != 0).sum(axis=1) <= 1) & ((W == 0) | (np.abs(W) == 1)).all(axis=1)
@@ -113,9 +113,9 @@ class PositionForms:
     def _with(self, coef: np.ndarray, E: np.ndarray, E_first: np.ndarray) -> "PositionForms":
         """The same atoms with other coefficients; atoms that nothing holds are dropped, but for unknowns."""
         unknown = np.array([atom.channel == UNKNOWN for atom in self.atoms], dtype=bool)
-        kept = np.flatnonzero(coef.any(axis=0) | unknown)
-        atoms = tuple(self.atoms[k] for k in kept)
-        return PositionForms(self.inputs, atoms, coef[:, kept], E, E_first)
+        used = np.flatnonzero(coef.any(axis=0) | unknown)
+        atoms = tuple(self.atoms[k] for k in used)
+        return PositionForms(self.inputs, atoms, coef[:, used], E, E_first)
 
     def plus(self, other: "PositionForms") -> "PositionForms":
         """The sum in exact arithmetic of its float64 coefficients; their own roundings are added to E."""
@@ -125,21 +125,21 @@ class PositionForms:
         coef[:, [at[a] for a in self.atoms]] = self.coef
         both = (coef[:, [at[a] for a in other.atoms]] != 0) & (other.coef != 0)
         coef[:, [at[a] for a in other.atoms]] += other.coef
-        own = OWN * (
+        rounding = OWN * (
             np.where(both, np.abs(self._columns(other.atoms)) + np.abs(other.coef), 0.0) @ other.reach
         )
         joined = PositionForms(
-            self.inputs, atoms, coef, self.E + other.E + 2 * own, self.E_first + other.E_first
+            self.inputs, atoms, coef, self.E + other.E + 2 * rounding, self.E_first + other.E_first
         )
         return joined._with(coef, joined.E, joined.E_first)
 
     def _columns(self, atoms: Sequence[Atom]) -> np.ndarray:
         at = {atom: k for k, atom in enumerate(self.atoms)}
-        found = np.zeros((len(self.coef), len(atoms)))
+        columns = np.zeros((len(self.coef), len(atoms)))
         for k, atom in enumerate(atoms):
             if atom in at:
-                found[:, k] = self.coef[:, at[atom]]
-        return found
+                columns[:, k] = self.coef[:, at[atom]]
+        return columns
 
     def earlier(self, z: int) -> "PositionForms":
         """The same, z steps before."""
@@ -180,8 +180,10 @@ class PositionForms:
         last = max((atom.kernel for atom in self.atoms if atom.channel == UNKNOWN), default=0)
         atoms = tuple(Atom(UNKNOWN, 0, last + 1 + k) for k in range(len(most)))
         coef = np.concatenate([self.coef, W * most], axis=1)
-        own = 2 * OWN * dot(np.abs(W), most)  # the products just made
-        return PositionForms(self.inputs, (*self.atoms, *atoms), coef, self.E + own, self.E_first + own)
+        rounding = 2 * OWN * dot(np.abs(W), most)  # the products just made
+        return PositionForms(
+            self.inputs, (*self.atoms, *atoms), coef, self.E + rounding, self.E_first + rounding
+        )
 
     def boxed(self) -> "PositionForms":
         """The same with every unknown as part of E."""

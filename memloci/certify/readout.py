@@ -84,10 +84,12 @@ class ReadoutWeights:
             given = size + error
             fits = precision.represents(argument + wrong, given)
         total = dot(np.abs(self.W_U), given) + np.abs(self.b_U)
-        found = product_error(self.W_U, size, error, u, self.b_U, stored) + underflow(
+        rounding = product_error(self.W_U, size, error, u, self.b_U, stored) + underflow(
             self.W_U, given, precision
         )
-        return found if fits and precision.represents(total + found) else np.full_like(found, math.inf)
+        return (
+            rounding if fits and precision.represents(total + rounding) else np.full_like(rounding, math.inf)
+        )
 
     def live(self, o: int) -> np.ndarray:
         """Neurons that may reach output o. Their gain W_U A in float64 may round to 0, so it does not tell."""
@@ -137,9 +139,9 @@ class Variables:
             raise BadInput(
                 f"the readout has {count:,} combinations of symbols; at most {MAX_BOXES:,} are proved"
             )
-        kept = [box for box in itertools.product(*pieces) if self._possible(names, box)]
-        ends = [np.array([[piece[side] for piece in box] for box in kept]) for side in (0, 1)]
-        return ends[0].reshape(len(kept), len(names)), ends[1].reshape(len(kept), len(names))
+        boxes = [box for box in itertools.product(*pieces) if self._possible(names, box)]
+        ends = [np.array([[piece[side] for piece in box] for box in boxes]) for side in (0, 1)]
+        return ends[0].reshape(len(boxes), len(names)), ends[1].reshape(len(boxes), len(names))
 
     def _possible(self, names: Sequence[str], box: tuple[Interval, ...]) -> bool:
         points = {name: piece.lo for name, piece in zip(names, box, strict=True) if piece.is_point}
@@ -194,12 +196,12 @@ def slots_of(readout: ReadoutWeights, o: int, stream: PositionForms, variables: 
     coordinates, names, errors, scales = [], [], [], []
     weight = np.abs(stream.coef) * stream.reach
     for j in used.tolist():
-        held = [k for k in np.flatnonzero(stream.coef[j]) if stream.atoms[k] in variables.atoms]
-        if not held:
+        atoms = [k for k in np.flatnonzero(stream.coef[j]) if stream.atoms[k] in variables.atoms]
+        if not atoms:
             if stream.size[j]:
                 return None
             continue
-        main = max(held, key=lambda k: weight[j, k])
+        main = max(atoms, key=lambda k: weight[j, k])
         name = variables.names[variables.atoms.index(stream.atoms[main])]
         if name in names:
             return None
@@ -241,16 +243,18 @@ def by_slots(
 
     weights = (W, float(readout.b_U[o]), B, readout.c, gain)
     if distances is None:
-        found = _distance(formula, all_names, pieces, weights, E, (lo, hi))
+        distance = _distance(formula, all_names, pieces, weights, E, (lo, hi))
     else:
         coarse = np.where(E > 0, 32.0 ** np.ceil(np.log(np.maximum(E, 1e-6)) / np.log(32.0)), 0.0)
         coarse = np.maximum(coarse, E)
         key = (o, slots.coordinates, slots.scales, all_names, tuple(coarse.tolist()))
         if key not in distances:
             distances[key] = _distance(formula, all_names, pieces, weights, coarse, (lo, hi))
-        found = distances[key]
-    found += _weight_slack(readout, o, slots, W, B, np.maximum(np.abs(wide_lo), np.abs(wide_hi)).max(axis=0))
-    terms = [Term(f"FFN, output {o}", "sup |f - N| on the box that attention reaches", Proved(found))]
+        distance = distances[key]
+    distance += _weight_slack(
+        readout, o, slots, W, B, np.maximum(np.abs(wide_lo), np.abs(wide_hi)).max(axis=0)
+    )
+    terms = [Term(f"FFN, output {o}", "sup |f - N| on the box that attention reaches", Proved(distance))]
     steep = dict.fromkeys(all_names, 0.0)
     if any(e > 0 and not fix for e, fix in zip(E, finite, strict=True)):
         wide = {
@@ -298,9 +302,9 @@ def _distance(
         # A symbol stays itself while the network reads it with an error.
         centre = np.where(fixed, lo[label], centre)
         radius = np.where(fixed, 0.0, radius)
-        value, slopes, whole = at(centre, radius, label)
+        value, slopes, span = at(centre, radius, label)
         flat = Interval(np.where(fixed, 0.0, slopes.lo), np.where(fixed, 0.0, slopes.hi))
-        return value, flat, whole
+        return value, flat, span
 
     symbols = np.where(fixed, lo, np.nan)
     exact = affine_supremum(formula.expression, names, weights, wide_lo, wide_hi, symbols)
@@ -364,9 +368,9 @@ def _by_functionals(
     names = tuple(name for name, use in zip(variables.names, used, strict=True) if use)
     lo, hi = variables.boxes(names)
     weights = W[used], float(readout.b_U[o]) + shift, B[:, used], c, gain[live]
-    found = affine_supremum(f, names, weights, lo, hi)
-    if not math.isfinite(found):
-        found = supremum(expression_target(f, names), *weights, lo, hi, rtol=0.01, atol=1e-16).bound
+    distance = affine_supremum(f, names, weights, lo, hi)
+    if not math.isfinite(distance):
+        distance = supremum(expression_target(f, names), *weights, lo, hi, rtol=0.01, atol=1e-16).bound
     # b_U + shift and c + extra were rounded once each.
     sizes = functionals.size[live] + np.abs(readout.c[live])
     wrong = roundings(readout.W_U[o]) * 2 * OWN * (np.abs(readout.W_U[o]) @ np.abs(readout.A))[live]
@@ -374,7 +378,7 @@ def _by_functionals(
         abs(readout.b_U[o]) + abs(shift) + float(np.abs(gain[live]) @ np.abs(c))
     )
     terms = [
-        Term(f"readout, output {o}", "sup |f - N| over the task's variables", Proved(found + slack)),
+        Term(f"readout, output {o}", "sup |f - N| over the task's variables", Proved(distance + slack)),
         Term(f"attention, output {o}", "||r||_1 of the joint kernel", Proved(direct)),
     ]
     if len(live):

@@ -91,9 +91,9 @@ class RotaryHeads:
     ) -> AffineForms:
         self._expect_sums(past, precision, stored)
         parts, terms = [], []
-        for h, found in list(self.finds(X, past, precision, stored)):
+        for h, targets in list(self.finds(X, past, precision, stored)):
             value = past.linear(self.W_V[h], precision, stored)
-            recalled = _recalled(found, value, X, shape, precision)
+            recalled = _recalled(targets, value, X, shape, precision)
             # A value that is written to several coordinates brings one error to all of them.
             spread = np.flatnonzero((self.W_O[h] != 0).sum(axis=0) > 1)
             if 0 < len(spread) <= MOST_LIFTED and np.isfinite(recalled.E).all() and room_for(X, 0):
@@ -111,8 +111,8 @@ class RotaryHeads:
         cases = X.cases
         for h in self.writing:
             q = linear(self.W_Q[h], X, precision, stored=stored)
-            asked, keys = Ball(q.middle, q.radius), self.keys(h, past, precision, stored)
-            yield h, find(asked, *keys, self.turns[h], cases.t_min, cases.t_max, precision)
+            query, keys = Ball(q.middle, q.radius), self.keys(h, past, precision, stored)
+            yield h, find(query, *keys, self.turns[h], cases.t_min, cases.t_max, precision)
 
     def _expect_sums(self, past: PositionForms, precision: Format, stored: bool) -> None:
         """Fast paths add values up before they normalise them: no such sum may overflow, read or not."""
@@ -125,14 +125,14 @@ class RotaryHeads:
     def at_any_position(self, past: PositionForms, precision: Format, stored: bool) -> PositionForms:
         D, u = self.W_O.shape[1], precision.u
         result, writers, reach = past, np.zeros(D), np.zeros(D)
-        for h, found in self.finds_at_any_position(past, precision, stored):
+        for h, targets in self.finds_at_any_position(past, precision, stored):
             value = past.linear(self.W_V[h], precision, stored)
-            share = float((softmax_share(found.beside, precision) + matched(found.beside, u))[0])
+            share = float((softmax_share(targets.beside, precision) + matched(targets.beside, u))[0])
             out = value.linear(self.W_O[h], precision, stored)
             writers += (self.W_O[h] != 0).sum(axis=1)  # all of W_O may be one product
             reach = reach + (1 + share) * out.size
-            if int(found.what[0]) == MATCH:
-                moved = out.earlier(int(found.z[0])).worse(np.abs(self.W_O[h]) @ (share * value.size))
+            if int(targets.what[0]) == MATCH:
+                moved = out.earlier(int(targets.z[0])).worse(np.abs(self.W_O[h]) @ (share * value.size))
                 silent = np.zeros(D)
                 result = result.plus(PositionForms(past.inputs, moved.atoms, moved.coef, moved.E, silent))
             elif result.mixes(self.W_O[h]):
@@ -154,8 +154,8 @@ class RotaryHeads:
             q, q0 = asks.ball(first=False), asks.ball(first=True)
             if not (q0.middle == q.middle).all():  # position 0 sees nothing, whatever it asks
                 q = Ball(q.middle, np.maximum(q.radius, q0.radius))
-            asked, keys = Ball(q.middle[None], q.radius[None]), self.keys(h, past, precision, stored)
-            yield h, find(asked, *keys, self.turns[h], t_min, t_max, precision)
+            query, keys = Ball(q.middle[None], q.radius[None]), self.keys(h, past, precision, stored)
+            yield h, find(query, *keys, self.turns[h], t_min, t_max, precision)
 
 
 def softmax_share(beside: np.ndarray, precision: Format) -> np.ndarray:
@@ -178,7 +178,7 @@ def _recalled(
 ) -> AffineForms:
     """The value at the place that was found, up to what it loses itself, and a share of any value."""
     cases, share = X.cases, softmax_share(targets.beside, precision)
-    own = matched(targets.beside, precision.u)[:, None]
+    unmatched = matched(targets.beside, precision.u)[:, None]
     const, coef, E = value.at(targets.z, cases, shape)
     sink = targets.what == SINK
     if sink.any():
@@ -187,10 +187,10 @@ def _recalled(
         coef = np.where(sink[:, None, None], coef0, coef)
         E = np.where(sink[:, None], E0, E)
     most = value.size[None, :]
-    E = E + own * AffineForms(cases, const, coef, E).size + share[:, None] * most
+    E = E + unmatched * AffineForms(cases, const, coef, E).size + share[:, None] * most
     unknown = (targets.what == UNKNOWN)[:, None]
     const, coef = np.where(unknown, 0.0, const), np.where(unknown[:, :, None], 0.0, coef)
-    E = np.where(unknown, (1 + own + share[:, None]) * most, E)
+    E = np.where(unknown, (1 + unmatched + share[:, None]) * most, E)
     first = (cases.t_max == 0)[:, None]  # position 0 sees nothing
     const, coef, E = (
         np.where(first, 0.0, const),

@@ -86,8 +86,8 @@ class Watched(Format):
 
 
 def format_of(precision: str) -> Format:
-    own = PRECISIONS[precision]
-    return Format(own.u, own.least, own.most)
+    row = PRECISIONS[precision]
+    return Format(row.u, row.least, row.most)
 
 
 LIBRARY = 8.0

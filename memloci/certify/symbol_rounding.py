@@ -38,7 +38,7 @@ def at_symbols(
     if not finite or not np.isfinite(slots.errors).all():
         return math.inf
     live = readout.live(o)
-    own = ReadoutWeights(
+    parts = ReadoutWeights(
         readout.B[live], readout.c[live], readout.A[:, live], readout.W_U[[o]], readout.b_U[[o]]
     )  # all that reaches this output
     symbols, _ = variables.boxes(slots.names)
@@ -50,7 +50,7 @@ def at_symbols(
         # The scale of a slot times a symbol was rounded here.
         radius[:, columns] = np.abs(slots.factors) * slots.errors
         radius[:, columns] += np.where(np.abs(slots.factors) == 1, 0.0, 2 * OWN * np.abs(middle[:, columns]))
-        worst = max(worst, float(_boxes(own, middle, radius, precision, stored).max()))
+        worst = max(worst, float(_boxes(parts, middle, radius, precision, stored).max()))
     return worst
 
 
@@ -60,17 +60,17 @@ def _boxes(
     u, on = precision.u, grid(middle)
     wrong = np.zeros_like(middle)  # what was rounded so far; `radius` holds it too
     if len(r.c):
-        lost, on_argument = _product(r.B, middle, radius, on, precision, stored, r.c)
+        error, on_argument = _product(r.B, middle, radius, on, precision, stored, r.c)
         argument = middle @ r.B.T + r.c
         sizes = np.abs(middle) @ np.abs(r.B).T + np.abs(r.c)
-        spread = radius @ np.abs(r.B).T + lost + own_product(r.B.shape[1]) * sizes
+        spread = radius @ np.abs(r.B).T + error + own_product(r.B.shape[1]) * sizes
         awake = argument + spread > 0
         value, spread = np.where(awake, np.maximum(argument, 0.0), 0.0), np.where(awake, spread, 0.0)
         rounded, on_added = _product(
             r.A, value, spread, np.where(value > 0, on_argument, np.inf), precision, stored
         )
         absolute = np.abs(r.A).T
-        wrong = np.where(awake, lost, 0.0) @ absolute + rounded
+        wrong = np.where(awake, error, 0.0) @ absolute + rounded
         off = spread @ absolute + rounded + own_product(len(r.c)) * (value @ absolute)
         precision_holds = precision.represents(value + spread, value @ absolute + off)
         added, writes = value @ r.A.T, (value + spread) @ absolute > 0
@@ -81,9 +81,9 @@ def _boxes(
         on = np.where(both, 0.0, np.where(writes, on_added, on))
         if not precision_holds:
             return np.full((len(middle), len(r.b_U)), np.inf)
-    lost, _ = _product(r.W_U, middle, radius, on, precision, stored, r.b_U)
-    total = (np.abs(middle) + radius) @ np.abs(r.W_U).T + np.abs(r.b_U) + lost
-    return np.where(precision.represents(total), wrong @ np.abs(r.W_U).T + lost, np.inf)
+    error, _ = _product(r.W_U, middle, radius, on, precision, stored, r.b_U)
+    total = (np.abs(middle) + radius) @ np.abs(r.W_U).T + np.abs(r.b_U) + error
+    return np.where(precision.represents(total), wrong @ np.abs(r.W_U).T + error, np.inf)
 
 
 def _product(
@@ -106,9 +106,9 @@ def _product(
     sizes = size @ absolute.T + np.abs(b)
     plain = times(gamma(additions + products, u), sizes)
     at = np.broadcast_to(grid(b), sizes.shape).copy()  # of every term, and so of every partial sum
-    own = grid(W)
+    weight_grid = grid(W)
     for j in np.flatnonzero((W != 0).any(axis=0) & used.any(axis=0)).tolist():
-        at = np.minimum(at, np.where(W[:, j] == 0, np.inf, own[:, j] * on[:, j, None]))
+        at = np.minimum(at, np.where(W[:, j] == 0, np.inf, weight_grid[:, j] * on[:, j, None]))
     disturbance = radius @ absolute.T
     near = (
         (4 * sizes * u < at)
@@ -116,6 +116,6 @@ def _product(
         & (representable(W, u).all(axis=1) & representable(b, u))
     )
     near &= gamma(additions + 1, u) < 0.01
-    lost = np.where(near, np.minimum(plain, 1.1 * disturbance), plain)
+    error = np.where(near, np.minimum(plain, 1.1 * disturbance), plain)
     below = np.where((W != 0).any(axis=1), underflow(W, size.max(axis=0), precision), 0.0)
-    return lost + below, at
+    return error + below, at

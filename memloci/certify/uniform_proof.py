@@ -48,15 +48,15 @@ class UniformProof:
     @cached_property
     def errors(self) -> list[float]:
         """Per output, in exact arithmetic."""
-        totals = [math.fsum(term.E for term in own) * self.slack for own in self._outputs]
+        totals = [math.fsum(term.E for term in terms) * self.slack for terms in self._outputs]
         return [math.inf if math.isnan(total) else total for total in totals]
 
     def terms(self) -> list[Term]:
         """In exact arithmetic; what the path leaves out is the last."""
-        found = [term for own in self._outputs for term in own]
+        terms = [term for output_terms in self._outputs for term in output_terms]
         if self.analysis.neglects:
-            found.append(Term(*NEGLECTED, Proved(self._neglected)))
-        return found
+            terms.append(Term(*NEGLECTED, Proved(self._neglected)))
+        return terms
 
     def exact(self) -> float:
         return max(self.errors) + self._neglected
@@ -67,8 +67,8 @@ class UniformProof:
         if not self.analysis.neglects:
             return 0.0
         error = neglected_at_any_position(self.analysis, EXACT)
-        found = self.readout.rounding(self.exact_stream.size, error, EXACT, False)
-        return float(found.max(initial=0.0)) * self.slack
+        rounding = self.readout.rounding(self.exact_stream.size, error, EXACT, False)
+        return float(rounding.max(initial=0.0)) * self.slack
 
     def bound(self, precision: Format) -> float:
         """The largest error of any output in a precision."""
@@ -84,8 +84,8 @@ class UniformProof:
         if np.isfinite(error).all():
             rounded = self.readout.rounding(exact.size, error, precision, stored)
         totals = [
-            min(own + float(more), self._at_symbols(o, exact.worse(error), precision, stored))
-            for o, (own, more) in enumerate(zip(self.errors, rounded, strict=True))
+            min(exact_error + float(more), self._at_symbols(o, exact.worse(error), precision, stored))
+            for o, (exact_error, more) in enumerate(zip(self.errors, rounded, strict=True))
         ]
         total = max(totals) * self.slack
         return math.inf if math.isnan(total) else total

@@ -120,14 +120,14 @@ class UnnormalisedHeads:
         known = (X.E[:, used] == 0).all(axis=1) & ~np.isin(used, X.dependent).any()
         middle, error, keys = np.zeros((n, H)), np.zeros((n, H)), []
         for h in range(H):
-            q, own = linear(W_Q[h], X, precision, stored=stored), linear(W_Q[h], X, EXACT)
+            q, unrounded = linear(W_Q[h], X, precision, stored=stored), linear(W_Q[h], X, EXACT)
             k, apart = np.ones(len(W_Q[h])), np.zeros(len(W_Q[h]))
             if self.W_K is not None:
                 key, first = self.keys(h, past, precision, stored)
                 k, apart = key.middle, np.abs(key.middle - first.middle) + key.radius + first.radius
             keys.append(k)
             size = np.abs(q.middle) + q.radius
-            rounded = np.maximum(q.E - own.E, 0.0) * SUMMED + own_product(4) * own.E
+            rounded = np.maximum(q.E - unrounded.E, 0.0) * SUMMED + own_product(4) * unrounded.E
             beyond = np.where(known[:, None], rounded, q.radius)
             wrong = beyond * (np.abs(k) + apart) + size * apart
             if self.W_K is not None:
@@ -213,7 +213,7 @@ class UnnormalisedHeads:
 
     def _gains(self, j: int, past: PositionForms, scales: list[arb]) -> dict[Atom, list[arb]]:
         """Per place of the past, the coefficients g_h with which it reaches coordinate j."""
-        found: dict[Atom, list[arb]] = {}
+        gains: dict[Atom, list[arb]] = {}
         for h, scale in enumerate(scales):
             for v in np.flatnonzero(self.W_O[h, j]).tolist():
                 for i in np.flatnonzero(self.W_V[h, v]).tolist():
@@ -221,9 +221,9 @@ class UnnormalisedHeads:
                     for k in np.flatnonzero(past.coef[i]).tolist():
                         if past.atoms[k].channel == UNKNOWN:
                             continue  # an error of the value (`_errors`)
-                        g = found.setdefault(past.atoms[k], [arb(0)] * len(scales))
+                        g = gains.setdefault(past.atoms[k], [arb(0)] * len(scales))
                         g[h] += gain * arb(float(past.coef[i, k]))
-        return found
+        return gains
 
     def _errors(
         self, q: list[arb], error: np.ndarray, past: PositionForms, precision: Format, stored: bool
@@ -248,17 +248,17 @@ class UnnormalisedHeads:
         total, reach, writers = np.zeros(D), np.zeros(D), np.zeros(D)
         for h in range(len(q)):
             value = past.linear(self.W_V[h], precision, stored).boxed()
-            whole = times(scale[h], value.size) * (1 + share[h])
-            precision.expect(value.size, whole)
+            reached = times(scale[h], value.size) * (1 + share[h])
+            precision.expect(value.size, reached)
             if not self.W_O[h].any():
                 continue
             recalled = times(scale[h], share[h] * value.size + (1 + share[h]) * value.E)
             recalled = recalled + kernels.lags * precision.least * (4 + value.size)
             writes = np.abs(self.W_O[h])
             inside = (self.W_O[h] != 0).sum(axis=1) + 1 + stored
-            total = total + dot(writes, recalled) + times(gamma(inside, u), dot(writes, whole))
-            total = total + np.where(writes.any(axis=1), underflow(self.W_O[h], whole, precision), 0.0)
-            reach = reach + dot(writes, whole)
+            total = total + dot(writes, recalled) + times(gamma(inside, u), dot(writes, reached))
+            total = total + np.where(writes.any(axis=1), underflow(self.W_O[h], reached, precision), 0.0)
+            reach = reach + dot(writes, reached)
             writers += (writes > 0).sum(axis=1)  # all of W_O may be one product
         precision.expect(reach + total)
         return total + times(gamma(np.maximum(writers - 1, 0), u), reach + total)

@@ -54,8 +54,8 @@ def rotation(D: int, seed: int, blocks: Sequence[Collection[int]] | None = None)
     rng = np.random.default_rng(seed)
     Q = np.eye(D)
     for block in [range(D)] if blocks is None else blocks:
-        own = sorted(block)
-        if own:
-            factor, triangle = np.linalg.qr(rng.normal(size=(len(own), len(own))))
-            Q[np.ix_(own, own)] = factor * np.sign(np.diag(triangle))
+        coordinates = sorted(block)
+        if coordinates:
+            factor, triangle = np.linalg.qr(rng.normal(size=(len(coordinates), len(coordinates))))
+            Q[np.ix_(coordinates, coordinates)] = factor * np.sign(np.diag(triangle))
     return Q

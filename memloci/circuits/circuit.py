@@ -136,13 +136,13 @@ class Circuit:
     @property
     def mass(self) -> float:
         """The largest sum over the heads of a layer of |gains| between two slots."""
-        found: dict[tuple[int, str, str], float] = {}
+        masses: dict[tuple[int, str, str], float] = {}
         for l, layer in enumerate(self.layers):
             for head in layer.heads:
                 for to, gains in head.writes.items():
                     for slot, gain in gains.items():
-                        found[l, slot, to] = found.get((l, slot, to), 0.0) + abs(gain)
-        return max(found.values(), default=0.0)
+                        masses[l, slot, to] = masses.get((l, slot, to), 0.0) + abs(gain)
+        return max(masses.values(), default=0.0)
 
     def width(self, l: int) -> int:
         """Neurons of layer l; the readout's are in the last."""
@@ -172,9 +172,9 @@ class Circuit:
     def neuron_purposes(self, l: int) -> tuple[str | None, ...]:
         """Of every neuron of layer l; None of those that only fill it up to the width of other layers."""
         neurons = self.layers[l].neurons
-        own = list(neurons.purposes if neurons is not None else ())
-        own += ["readout"] * (self.readout.width if l == len(self.layers) - 1 else 0)
-        return tuple(own)
+        purposes = list(neurons.purposes if neurons is not None else ())
+        purposes += ["readout"] * (self.readout.width if l == len(self.layers) - 1 else 0)
+        return tuple(purposes)
 
 
 def _block(layers: Sequence[Layer], width: int, heads: int) -> LayerSwitches:

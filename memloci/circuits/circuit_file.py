@@ -91,22 +91,22 @@ def _purposes(graph: Graph, l: int) -> list[dict[str, Any]]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": node.name, "hook": node.hook}
+    data: dict[str, Any] = {"name": node.name, "hook": node.hook}
     if node.layer is not None:
-        told |= {"layer": node.layer}
+        data |= {"layer": node.layer}
     if node.head is not None:
-        told |= {"head": node.head, "purpose": node.purpose, "role": node.role, "offset": node.offset}
-    told |= {
+        data |= {"head": node.head, "purpose": node.purpose, "role": node.role, "offset": node.offset}
+    data |= {
         "reads": {name: list(slots) for name, slots in node.reads.items()},
         "writes": list(node.writes),
         "relevant": node.relevant,
         "constant": node.constant,
     }
     if node.why:
-        told |= {"why": node.why}
+        data |= {"why": node.why}
     if node.neurons:
-        told |= {"neurons": [_run(run) for run in node.neurons]}
-    return told
+        data |= {"neurons": [_run(run) for run in node.neurons]}
+    return data
 
 
 def _run(run: Neurons) -> dict[str, Any]:
@@ -181,9 +181,11 @@ def _parsed(data: Mapping[str, Any]) -> CircuitFile:
         )
         for edge in data["edges"]
     )
-    told = data["irrelevant"]
+    irrelevant = data["irrelevant"]
     return CircuitFile(
-        _text(data["route"]), Graph(nodes, edges), Effect(float(told["bound"]), _text(told["proof"]))
+        _text(data["route"]),
+        Graph(nodes, edges),
+        Effect(float(irrelevant["bound"]), _text(irrelevant["proof"])),
     )
 
 

@@ -41,8 +41,8 @@ def compile_circuit(circuit: Circuit) -> Transformer:
     weights = _embedding(circuit, at) | _readout(circuit, at)
     for l, layer in enumerate(circuit.layers):
         block = architecture.block(l)
-        own = _heads(layer, block, at) | _neurons(circuit, l, block.width, at)
-        weights |= {f"layers.{l}.{name}": array for name, array in own.items()}
+        arrays = _heads(layer, block, at) | _neurons(circuit, l, block.width, at)
+        weights |= {f"layers.{l}.{name}": array for name, array in arrays.items()}
     return _filled(architecture, len(circuit.channels), len(circuit.readout.b), weights)
 
 
@@ -89,11 +89,11 @@ def _neurons(circuit: Circuit, l: int, width: int, at: At) -> dict[str, np.ndarr
         return {}
     B, c, A = np.zeros((width, len(at))), np.zeros(width), np.zeros((len(at), width))
     m = 0
-    if (own := circuit.layers[l].neurons) is not None:
-        m = own.width
-        B[:m, [at[name] for name in own.inputs]] = own.B
-        A[[at[name] for name in own.outputs], :m] = own.A
-        c[:m] = own.c
+    if (neurons := circuit.layers[l].neurons) is not None:
+        m = neurons.width
+        B[:m, [at[name] for name in neurons.inputs]] = neurons.B
+        A[[at[name] for name in neurons.outputs], :m] = neurons.A
+        c[:m] = neurons.c
     if l == len(circuit.layers) - 1 and circuit.readout.width:
         ridge, end = circuit.readout, m + circuit.readout.width
         for i, name in enumerate(ridge.variables):
@@ -115,22 +115,22 @@ def _heads(layer: Layer, block: Architecture, at: At) -> dict[str, np.ndarray]:
                 W_O[h, at[to], head.reads.index(slot)] += gain
     # A layer with fewer heads than the widest repeats what its last head asks, with nothing to write.
     asking = [*layer.heads, *layer.heads[-1:] * (H - len(layer.heads))]
-    found = {"W_V": W_V, "W_O": W_O, **_scores(asking, block, at), **_positions(asking, block)}
-    return {f"attention.heads.{name}": array for name, array in found.items()}
+    arrays = {"W_V": W_V, "W_O": W_O, **_scores(asking, block, at), **_positions(asking, block)}
+    return {f"attention.heads.{name}": array for name, array in arrays.items()}
 
 
 def _scores(heads: Sequence[Head], block: Architecture, at: At) -> dict[str, np.ndarray]:
     match block.attention:
         case "dp":
             rows = {"W_Q": [head.query for head in heads], "W_K": [head.key for head in heads]}
-            found = {}
+            arrays = {}
             for name, each in rows.items():
                 W = np.zeros((block.heads, block.key_dim, len(at)))
                 for h, row in enumerate(each):
                     for slot, vector in row.items():
                         W[h, : len(vector), at[slot]] += vector  # heads that ask less leave the rest 0
-                found[f"score.{name}"] = W
-            return found
+                arrays[f"score.{name}"] = W
+            return arrays
         case "tmx":
             w = np.zeros((block.heads, len(at)))
             for h, head in enumerate(heads):
@@ -175,6 +175,6 @@ def _turned(peak: PeakKernel, frequencies: int) -> tuple[np.ndarray, np.ndarray,
 
 def _table(table: TableKernel, block: Architecture) -> np.ndarray:
     """The first half of the buckets are the lags 1, 2, ... themselves."""
-    found = np.full(block.buckets, table.beyond)
-    found[: len(table.logits)] = table.logits
-    return found
+    logits = np.full(block.buckets, table.beyond)
+    logits[: len(table.logits)] = table.logits
+    return logits

@@ -135,9 +135,9 @@ class Design:
 
     def head(self, l: int | None, h: int | None) -> HeadDesign | None:
         """None of what is no head, and where a layer has none. Heads that only fill a layer ask what its last one asks."""
-        if l is None or h is None or not (own := self.heads[l]):
+        if l is None or h is None or not (designs := self.heads[l]):
             return None
-        return own[h] if h < len(own) else own[-1]._replace(purpose="")
+        return designs[h] if h < len(designs) else designs[-1]._replace(purpose="")
 
 
 @dataclass
@@ -160,12 +160,12 @@ def graph_of(model: Transformer, design: Design) -> Graph:
     named = lambda which: _named(design, which)
     nodes, edges = [], []
     for k, part in enumerate(parts):
-        own = design.head(part.layer, part.head) or HeadDesign("")
+        design_of_head = design.head(part.layer, part.head) or HeadDesign("")
         why = None if part.relevant else NOTHING_READ if part.writes.any() else NOTHING_WRITTEN
         reads = {name: named(which) for name, which in part.reads.items()}
         constant = not part.changing.any() and part.name != OUTPUT
-        told = own.purpose or None, own.role, own.offset
-        place = part.name, part.layer, part.head, _hook(part, model.architecture.layers), *told
+        meaning = design_of_head.purpose or None, design_of_head.role, design_of_head.offset
+        place = part.name, part.layer, part.head, _hook(part, model.architecture.layers), *meaning
         nodes.append(Node(*place, reads, named(part.writes), part.relevant, constant, why, part.neurons))
         for source in parts[:k]:
             if part.relevant and source.relevant and not _side_by_side(source, part):
@@ -180,13 +180,13 @@ def _hook(part: "_Part", layers: int) -> str:
 
 
 def _edges(source: "_Part", target: "_Part", named: Callable[[np.ndarray], tuple[str, ...]]) -> list[Edge]:
-    found = []
+    edges = []
     for name, which in target.reads.items():
-        carried = which & source.writes
-        if carried.any():
-            constant = not (carried & source.changing).any()
-            found.append(Edge(source.name, target.name, name, named(carried), constant))
-    return found
+        passed = which & source.writes
+        if passed.any():
+            constant = not (passed & source.changing).any()
+            edges.append(Edge(source.name, target.name, name, named(passed), constant))
+    return edges
 
 
 def _named(design: Design, which: np.ndarray) -> tuple[str, ...]:
@@ -201,24 +201,24 @@ def _parts(model: Transformer, design: Design) -> list[_Part]:
     """In the order of computation; what is relevant is found from the output back, what changes from the input on."""
     W_U = np.asarray(model.W_U) != 0
     live = W_U.any(axis=0)
-    found = [_Part(OUTPUT, None, None, {"": live}, np.zeros_like(live), np.zeros_like(live), True)]
+    parts = [_Part(OUTPUT, None, None, {"": live}, np.zeros_like(live), np.zeros_like(live), True)]
     for l in reversed(range(len(model.layers))):
         block = model.layers[l]
         if block.ffn is not None:
             part = _neurons(block, l, live, design)
-            found.append(part)
+            parts.append(part)
             live = live | (part.reads[""] & part.relevant)
         heads = _heads(block, l, live)
-        found += reversed(heads)
+        parts += reversed(heads)
         live = live | np.any(
             [np.any([*part.reads.values()], axis=0) for part in heads if part.relevant] or [live], axis=0
         )
     W_E, b_E = np.asarray(model.W_E) != 0, np.asarray(model.b_E) != 0
     written, reached = W_E.any(axis=1) | b_E, W_E.any(axis=1)
-    found.append(_Part(INPUT, None, None, {}, written, reached, bool((written & live).any())))
-    found.reverse()
-    _spread(found, model)
-    return found
+    parts.append(_Part(INPUT, None, None, {}, written, reached, bool((written & live).any())))
+    parts.reverse()
+    _spread(parts, model)
+    return parts
 
 
 def _neurons(block: Block, l: int, live: np.ndarray, design: Design) -> _Part:
@@ -238,28 +238,28 @@ def _neurons(block: Block, l: int, live: np.ndarray, design: Design) -> _Part:
 
 def _runs(purposes: Sequence[str | None], relevant: np.ndarray) -> list[tuple[int, int, str | None, bool]]:
     """(start, stop, purpose, relevant) of neighbours that are alike."""
-    found: list[tuple[int, int, str | None, bool]] = []
+    runs: list[tuple[int, int, str | None, bool]] = []
     for k, counts in enumerate(relevant.tolist()):
         purpose = purposes[k] if k < len(purposes) else None
-        if found and found[-1][2:] == (purpose, counts):
-            found[-1] = (found[-1][0], k + 1, purpose, counts)
+        if runs and runs[-1][2:] == (purpose, counts):
+            runs[-1] = (runs[-1][0], k + 1, purpose, counts)
         else:
-            found.append((k, k + 1, purpose, counts))
-    return found
+            runs.append((k, k + 1, purpose, counts))
+    return runs
 
 
 def _heads(block: Block, l: int, live: np.ndarray) -> list[_Part]:
     heads = block.attention.heads
     W_V, W_O = np.asarray(heads.W_V) != 0, np.asarray(heads.W_O) != 0  # (H, d_v, D) and (H, D, d_v)
-    carried = W_O & W_V.any(axis=2)[:, None, :]  # a value that reads nothing is 0
-    found = []
+    maps = W_O & W_V.any(axis=2)[:, None, :]  # a value that reads nothing is 0
+    parts = []
     for h in range(len(W_V)):
-        used = carried[h][live].any(axis=0)  # value coordinates on a way to the output
+        used = maps[h][live].any(axis=0)  # value coordinates on a way to the output
         relevant = bool(used.any())
         reads = _asked(heads, h) | {"v": W_V[h][used if relevant else slice(None)].any(axis=0)}
-        written = carried[h].any(axis=1)
-        found.append(_Part(f"a{l}.h{h}", l, h, reads, written, np.zeros_like(live), relevant))
-    return found
+        written = maps[h].any(axis=1)
+        parts.append(_Part(f"a{l}.h{h}", l, h, reads, written, np.zeros_like(live), relevant))
+    return parts
 
 
 def _asked(heads: Any, h: int) -> dict[str, np.ndarray]:
@@ -280,11 +280,11 @@ def _spread(parts: list[_Part], model: Transformer) -> None:
     known = parts[0].changing
     for l, block in enumerate(model.layers):
         heads = [part for part in parts if part.layer == l and part.head is not None]
-        own = block.attention.heads
-        W_V, W_O = np.asarray(own.W_V) != 0, np.asarray(own.W_O) != 0
+        attention_heads = block.attention.heads
+        W_V, W_O = np.asarray(attention_heads.W_V) != 0, np.asarray(attention_heads.W_O) != 0
         for h, part in enumerate(heads):
             moved = (W_V[h] & known).any(axis=1)
-            if any((which & known).any() for which in _asked(own, h).values()):
+            if any((which & known).any() for which in _asked(attention_heads, h).values()):
                 moved = moved | W_V[h].any(axis=1)
             part.changing = W_O[h][:, moved].any(axis=1)
         known = np.any([known, *(part.changing for part in heads)], axis=0)

@@ -95,14 +95,14 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise BadInput(
             f"not JSON with one meaning: the key {shorten(twice)} appears twice; delete one of them"
         )
-    return found
+    return entries
 
 
 def _no_constant(name: str) -> None:
@@ -158,14 +158,14 @@ def require_writable(directory: Path) -> None:
 @contextmanager
 def reading(directory: Path) -> Iterator[None]:
     """A set of files as one writer left it: nobody writes meanwhile, and what a killed one had begun is completed."""
-    with ExitStack() as held:
+    with ExitStack() as locks:
         with suppress(
             OSError
         ):  # there is no such directory, or it cannot be written: who reads from it says so
             if any(map(NOTE.fullmatch, os.listdir(directory))):
                 with _locked(directory, fcntl.LOCK_EX):
                     _settle(directory)
-            held.enter_context(_locked(directory, fcntl.LOCK_SH))
+            locks.enter_context(_locked(directory, fcntl.LOCK_SH))
         yield
 
 
@@ -200,13 +200,13 @@ def _lock(descriptor: int, how: int) -> bool:
 def _replace(directory: Path, descriptor: int, files: dict[str, bytes], remove: list[str]) -> None:
     token = secrets.token_hex(4)
     aside = {name: directory / f".{name}.{token}.new" for name in files}
-    kept = {name: directory / f".{name}.{token}.old" for name in (*files, *remove)}
+    backups = {name: directory / f".{name}.{token}.old" for name in (*files, *remove)}
     note = directory / f".{token}.moving"
     moved: list[str] = []
     try:
         for name, data in files.items():
             _write_through(aside[name], data)
-        for name, copy in kept.items():
+        for name, copy in backups.items():
             if os.path.lexists(directory / name):
                 _link_or_copy(directory / name, copy)
         _write_through(note, json.dumps({"files": list(files), "remove": remove}).encode())
@@ -220,13 +220,13 @@ def _replace(directory: Path, descriptor: int, files: dict[str, bytes], remove: 
         _flush_names(descriptor)
     except BaseException:
         for name in moved:
-            if os.path.lexists(kept[name]):
-                os.replace(kept.pop(name), directory / name)  # if this fails too, the old file stays aside
+            if os.path.lexists(backups[name]):
+                os.replace(backups.pop(name), directory / name)  # if this fails too, the old file stays aside
             else:
                 (directory / name).unlink(missing_ok=True)
         raise
     finally:
-        for path in [note, *aside.values(), *kept.values()]:
+        for path in [note, *aside.values(), *backups.values()]:
             with suppress(OSError):  # the directory itself is out of reach; the first error says it better
                 path.unlink(missing_ok=True)
 
@@ -260,8 +260,8 @@ def _settle(directory: Path) -> None:
 def _complete(directory: Path, note: str) -> None:
     token = note[1:9]
     try:
-        asked = parse_json(read_bytes(directory / note, MAX_NOTE))
-        files, remove = ([_checked_name(name) for name in asked[key]] for key in ("files", "remove"))
+        intended = parse_json(read_bytes(directory / note, MAX_NOTE))
+        files, remove = ([_checked_name(name) for name in intended[key]] for key in ("files", "remove"))
     except (BadInput, KeyError, TypeError):  # the power failed before the note was whole: nothing was moved
         files, remove = [], []
     for name in files:

@@ -212,14 +212,14 @@ def div(x: Interval, y: Interval) -> Interval:
     """Of a divisor that is nowhere 0; the whole line where its enclosure cannot tell, as that of 1e-200 ** 2."""
     if _is(x, 0.0):
         return x
-    lost = y.contains(0.0)
+    undefined = y.contains(0.0)
     if single(x) and single(y):
-        if lost:
+        if undefined:
             return WHOLE_LINE
         corners = [a / b if math.isfinite(b) else 0.0 for a in x for b in y]
         return _outward(min(corners), max(corners))
-    divisor = choose(lost, TRUE, y)
-    return choose(lost, WHOLE_LINE, mul(x, _outward(1.0 / divisor.hi, 1.0 / divisor.lo)))
+    divisor = choose(undefined, TRUE, y)
+    return choose(undefined, WHOLE_LINE, mul(x, _outward(1.0 / divisor.hi, 1.0 / divisor.lo)))
 
 
 def _increasing(at: Callable[[Values], Ends]) -> Callable[[Interval], Interval]:
@@ -290,8 +290,8 @@ def _power_of_zero(y: float) -> Ends:
 def _log_of_base(x: Interval) -> Interval:
     """log of what of x is not negative."""
     lo, hi = _pick(x.lo > 0, x.lo, 1.0), _pick(x.hi > 0, x.hi, 1.0)
-    found = Interval(log_at(lo)[0], log_at(hi)[1])
-    return Interval(_pick(x.lo > 0, found.lo, -INF), _pick(x.hi > 0, found.hi, -INF))
+    ends = Interval(log_at(lo)[0], log_at(hi)[1])
+    return Interval(_pick(x.lo > 0, ends.lo, -INF), _pick(x.hi > 0, ends.hi, -INF))
 
 
 def is_integer_point(x: Interval) -> bool:
@@ -373,9 +373,9 @@ def floordiv(x: Interval, y: Interval) -> Interval:
         return hull(*map(_is_integer, turns))
     import numpy as np
 
-    whole = _integer_points(x) & _integer_points(y)
+    integers = _integer_points(x) & _integer_points(y)
     turns = np.floor_divide(x.lo, np.where(np.equal(y.lo, 0), 1.0, y.lo))
-    return choose(whole, Interval(turns, turns), floor(div(x, y)))
+    return choose(integers, Interval(turns, turns), floor(div(x, y)))
 
 
 def _is_integer(n: int) -> Interval:
@@ -432,8 +432,8 @@ def truth(x: Interval) -> Interval:
 
 
 def negation(x: Interval) -> Interval:
-    found = truth(x)
-    return Interval(1.0 - found.hi, 1.0 - found.lo)
+    x_true = truth(x)
+    return Interval(1.0 - x_true.hi, 1.0 - x_true.lo)
 
 
 def conjunction(x: Interval, y: Interval) -> Interval:
@@ -446,5 +446,5 @@ def disjunction(x: Interval, y: Interval) -> Interval:
 
 def select(condition: Interval, x: Interval, y: Interval) -> Interval:
     """x where the condition is non-zero, else y; both where it is not known."""
-    found = truth(condition)
-    return choose(found.lo == 1.0, x, choose(found.hi == 0.0, y, hull(x, y)))
+    chosen = truth(condition)
+    return choose(chosen.lo == 1.0, x, choose(chosen.hi == 0.0, y, hull(x, y)))

@@ -27,12 +27,12 @@ def limit_from(variable: str, default: float) -> float:
 def positive(value: object, what: str) -> float:
     """A finite number above 0 as a float; whole numbers may be too large for one."""
     try:
-        found = math.nan if isinstance(value, bool | str | bytes) else float(value)  # pyright: ignore[reportArgumentType]
+        as_number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not 0 < found < math.inf:
+        as_number = math.nan
+    if not 0 < as_number < math.inf:
         raise BadInput(f"{what} must be a positive number, found {shorten(value)}")
-    return found
+    return as_number
 
 
 def too_much_memory(size: float, what: str) -> str | None:

@@ -25,8 +25,8 @@ def number(x: float, digits: int = DIGITS) -> str:
         return "0"
     short = rounded(x, digits, _rounding(x))
     if Decimal("0.001") <= abs(short) < 100_000:
-        whole = short.as_tuple().exponent
-        text = f"{short:,f}" if isinstance(whole, int) and whole < 0 else f"{int(short):,}"
+        last_digit = short.as_tuple().exponent
+        text = f"{short:,f}" if isinstance(last_digit, int) and last_digit < 0 else f"{int(short):,}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     mantissa, exponent = f"{short:.{digits - 1}e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa

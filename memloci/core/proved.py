@@ -50,8 +50,8 @@ class _Sided(float):
         """Whether this text may stand for the number: it says no less than an upper bound, no more than a lower one."""
         if self.rounding == ROUND_HALF_EVEN or "inf" in text:
             return True
-        told = Fraction(text.rstrip("%")) / (100 if text.endswith("%") else 1)
-        return told >= Fraction(self) if self.rounding == ROUND_CEILING else told <= Fraction(self)
+        printed = Fraction(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+        return printed >= Fraction(self) if self.rounding == ROUND_CEILING else printed <= Fraction(self)
 
 
 class Proved(_Sided):

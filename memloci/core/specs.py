@@ -51,7 +51,7 @@ def unknown(key: object, keys: Iterable[str]) -> str:
 def _sentence(problem: Any, spec: type[BaseModel]) -> str:
     place = _location(problem["loc"])
     prefix = f"{place}: " if place else ""
-    found = shorten(problem["input"])
+    typed = shorten(problem["input"])
     match problem["type"]:
         case "extra_forbidden":
             return unknown(problem["loc"][-1], (name for name in spec.model_fields if name != "kind"))
@@ -60,7 +60,7 @@ def _sentence(problem: Any, spec: type[BaseModel]) -> str:
         case "value_error":
             return prefix + str(problem["ctx"]["error"])
         case _:
-            return f"{prefix}{_lower_first(problem['msg'])}, found {found}"
+            return f"{prefix}{_lower_first(problem['msg'])}, found {typed}"
 
 
 def _location(loc: tuple[int | str, ...]) -> str:

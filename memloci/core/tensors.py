@@ -23,9 +23,9 @@ Arrays = dict[str, np.ndarray]
 
 def pack(arrays: Mapping[str, Any], words: Mapping[str, str] | None = None) -> bytes:
     """A safetensors file that tells when it is damaged; the same arrays and words give the same bytes."""
-    own = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in arrays.items()}
+    contiguous = {name: np.ascontiguousarray(a).reshape(np.shape(a)) for name, a in arrays.items()}
     words = dict(words or {})
-    return _in_order(safetensors.numpy.save(own, metadata={**words, SUM: _sum(own, words)}))
+    return _in_order(safetensors.numpy.save(contiguous, metadata={**words, SUM: _sum(contiguous, words)}))
 
 
 def _in_order(data: bytes) -> bytes:

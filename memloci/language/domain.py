@@ -43,11 +43,11 @@ def _split(domains: Domains) -> list[dict[str, Domain]]:
 def check_defined(expression: Expression, domains: Domains) -> None:
     """Refuse an expression that is undefined or not finite somewhere on its domains."""
     start = {name: domains[name] for name in sorted(variables(expression))}
-    boxes, looked = [start], 0
+    boxes, examined = [start], 0
     scale = max((hull(*d).magnitude for d in start.values()), default=1.0)
     while boxes:
         domains = boxes.pop()
-        looked += 1
+        examined += 1
         box = _box(domains)
         try:
             if not can_overflow(expression, box):
@@ -57,7 +57,7 @@ def check_defined(expression: Expression, domains: Domains) -> None:
             problem = str(error)
         halves = _split(domains)
         small = max((part.width for part in box.values()), default=0.0) <= SMALLEST * scale
-        if not halves or small or looked > BUDGET:
+        if not halves or small or examined > BUDGET:
             raise BadInput(f"{problem}{_near(box)}")
         boxes += halves
 

@@ -37,9 +37,9 @@ def evaluate(expression: Expression, values: Mapping[str, Any], xp: Any, branch:
             return values[name]
         case Apply("where", (condition, x, y)):
             chosen = xp.not_equal(evaluate(condition, values, xp, branch), 0)
-            here = chosen if branch is None else chosen & branch
-            there = ~chosen if branch is None else ~chosen & branch
-            return xp.where(chosen, evaluate(x, values, xp, here), evaluate(y, values, xp, there))
+            if_chosen = chosen if branch is None else chosen & branch
+            otherwise = ~chosen if branch is None else ~chosen & branch
+            return xp.where(chosen, evaluate(x, values, xp, if_chosen), evaluate(y, values, xp, otherwise))
         case Apply(operation, operands):
             arguments = [evaluate(o, values, xp, branch) for o in operands]
             if branch is not None:
@@ -97,7 +97,7 @@ def _enclose(expression: Expression, box: Box, many: bool) -> tuple[Interval, An
             arguments = [value for value, _ in inner]
             undefined = _undefined(operation, arguments, text, many)
             (value,) = _whole_line_where(undefined, lambda: (OPERATIONS[operation].value(*arguments),), 1)
-            return value, _any([undefined, *(there for _, there in inner)])
+            return value, _any([undefined, *(undefined_below for _, undefined_below in inner)])
 
 
 def _dual(expression: Expression, box: Box, many: bool) -> tuple[Interval, dict[str, Interval], Any]:
@@ -124,7 +124,7 @@ def _dual(expression: Expression, box: Box, many: bool) -> tuple[Interval, dict[
                 for name, partial in partials.items():
                     term = iv.mul(slope, partial)
                     total[name] = iv.add(total[name], term) if name in total else term
-            below = [there for _, _, there in inner]
+            below = [undefined_below for _, _, undefined_below in inner]
             if operation == "where":
                 below = [below[0], _of_branches(arguments[0], *below[1:])]
             return value, total, _any([undefined, *below])
@@ -138,14 +138,14 @@ def _branch(decision: Interval, x: Expression, y: Expression) -> Expression | No
     """The branch of a `where` that one box takes; the other need not be defined: where(x1 > 0, log(x1), 0)."""
     if not iv.single(decision):
         return None
-    found = iv.truth(decision)
-    return None if found == iv.EITHER else x if found == TRUE else y
+    decided = iv.truth(decision)
+    return None if decided == iv.EITHER else x if decided == TRUE else y
 
 
 def _of_branches(decision: Interval, no_x: Any, no_y: Any) -> Any:
     """Where a `where` is undefined: where a branch is that it may take."""
-    found = iv.truth(decision)
-    return (no_x & (found.hi == 1.0)) | (no_y & (found.lo == 0.0))
+    decided = iv.truth(decision)
+    return (no_x & (decided.hi == 1.0)) | (no_y & (decided.lo == 0.0))
 
 
 def _any(conditions: list[Any]) -> Any:
@@ -197,8 +197,8 @@ def doubtful(f: Expression, values: Mapping[str, Any]) -> Any:
     import numpy as np
 
     (shape,) = {np.shape(value) for value in values.values()}
-    found = enclose_boxes(f, {name: Interval(value, value) for name, value in values.items()})
-    lo, hi = (np.broadcast_to(end, shape) for end in found)
+    spans = enclose_boxes(f, {name: Interval(value, value) for name, value in values.items()})
+    lo, hi = (np.broadcast_to(end, shape) for end in spans)
     with np.errstate(invalid="ignore"):
         sure = hi - lo <= NARROW * np.maximum(np.abs(lo), np.abs(hi))
     return np.flatnonzero(~(sure & np.isfinite(lo) & np.isfinite(hi)))

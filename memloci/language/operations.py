@@ -50,8 +50,8 @@ def _flat_unless_jump(value: Callable[..., Interval]) -> Slopes:
     """Of an operation that is constant between its jumps."""
 
     def slopes(*x: Interval) -> tuple[Interval, ...]:
-        found = value(*x)
-        return (choose(found.lo == found.hi, FALSE, WHOLE_LINE),) * len(x)
+        values = value(*x)
+        return (choose(values.lo == values.hi, FALSE, WHOLE_LINE),) * len(x)
 
     return slopes
 
@@ -97,15 +97,15 @@ def _power_slopes(x: Interval, y: Interval) -> tuple[Interval, Interval]:
     """y x^(y-1) and x^y log x."""
     positive, base = x.lo > 0, _above_zero(x)
     in_exponent = choose(positive, iv.mul(iv.power(base, y), iv.log(base)), WHOLE_LINE)
-    whole, fixed = iv.is_integer_point(y), iv.single(y) and y.is_point
-    if whole and y.lo == 0:
+    integer, fixed = iv.is_integer_point(y), iv.single(y) and y.is_point
+    if integer and y.lo == 0:
         return FALSE, in_exponent
-    if whole:
+    if integer:
         bounded = True if y.lo > 0 else positive | (x.hi < 0)
     else:
         bounded = x.lo >= 0 if fixed and y.lo > 1 else positive
     away = choose(bounded, x, TRUE)
-    factor = iv.integer_power(away, int(y.lo) - 1) if whole else iv.power(away, iv.sub(y, TRUE))
+    factor = iv.integer_power(away, int(y.lo) - 1) if integer else iv.power(away, iv.sub(y, TRUE))
     return choose(bounded, iv.mul(y, factor), WHOLE_LINE), in_exponent
 
 

@@ -143,8 +143,10 @@ class _Reader:
             return self._chain(name, operands, node, depth)
         arity = OPERATIONS[name].arity
         if len(operands) != arity:
-            wanted = f"{arity} value{'s' if arity > 1 else ''}"
-            raise BadInput(f"{name} takes {wanted}, found {len(operands)} in {shorten(self._written(node))}")
+            expected = f"{arity} value{'s' if arity > 1 else ''}"
+            raise BadInput(
+                f"{name} takes {expected}, found {len(operands)} in {shorten(self._written(node))}"
+            )
         return self._apply(name, tuple(operands), node)
 
     def _chain(self, name: str, operands: list[Expression], node: ast.expr, depth: int) -> Expression:

@@ -233,8 +233,8 @@ def branch(condition: Expression, x: Expression, y: Expression) -> Majorant:
     decided = _eventually(condition)
     if decided is None:
         return _join(above(x), above(y))
-    taken = above(x if decided[0] else y)
-    return Majorant(taken.terms, max(taken.start, decided[1]))
+    majorant = above(x if decided[0] else y)
+    return Majorant(majorant.terms, max(majorant.start, decided[1]))
 
 
 def stepped(x: Expression) -> Majorant:

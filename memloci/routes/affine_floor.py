@@ -52,8 +52,8 @@ class AffineFloor:
 
 def affine_floor(task: Task) -> AffineFloor | None:
     """The largest floor that the theorem gives, over the outputs; None where it says nothing."""
-    found = [own for o in range(task.outputs) if (own := _of_output(task, o)) is not None]
-    return max(found, key=lambda own: own.E_least, default=None)
+    floors = [floor for o in range(task.outputs) if (floor := _of_output(task, o)) is not None]
+    return max(floors, key=lambda floor: floor.E_least, default=None)
 
 
 def _of_output(task: Task, o: int) -> AffineFloor | None:

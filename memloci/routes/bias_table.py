@@ -35,13 +35,13 @@ def bias_table(request: Request) -> Circuit:
     reads = tuple(dict.fromkeys(w.channel for w in request.kernel_variables))
     heads = []
     for target, rho in kernels.items():
-        own = [w for w in request.kernel_variables if w.target == target]
+        variables = [w for w in request.kernel_variables if w.target == target]
         for sign, word in ((1.0, "positive"), (-1.0, "negative")):
             part = np.maximum(sign * rho[:window], 0.0)
             if part.any():
                 gain = sign * float(part.sum())
                 logits = _logarithms(part, 2 * request.format.sharp)
-                writes = {w.name: {w.channel: gain} for w in own}
+                writes = {w.name: {w.channel: gain} for w in variables}
                 heads.append(
                     Head(
                         f"the {word} part of {target.label}", reads, writes, TableKernel(logits, min(logits))

@@ -62,12 +62,12 @@ def _factorises(block: Architecture) -> bool:
 
 def obstacle(architecture: Architecture, task: Task) -> str | None:
     """Why this architecture cannot do this task, whatever its weights; None if the bound does not say so."""
-    n, asked = state(architecture), questions(task).all
-    if n is None or n >= len(asked):
+    n, asks = state(architecture), questions(task).all
+    if n is None or n >= len(asks):
         return None
     return (
-        f"weights that factorise carry L H d_v = {n} numbers per position; the task asks for {len(asked)}: "
-        f"two pasts agree on all of them (proved), so the error is at least {literal(asked[n].r)}"
+        f"weights that factorise carry L H d_v = {n} numbers per position; the task asks for {len(asks)}: "
+        f"two pasts agree on all of them (proved), so the error is at least {literal(asks[n].r)}"
     )
 
 
@@ -100,12 +100,12 @@ def questions(task: Task) -> Questions:
         choices.append(channel.domain if read else (best,))
     boxes = itertools.islice(itertools.product(*choices), MOST_PASTS)
     exams = [_questions(task, box) for box in boxes] + [match_questions(task)]
-    return max(exams, key=lambda found: len(found.all))
+    return max(exams, key=lambda exam: len(exam.all))
 
 
 def _questions(task: Task, box: tuple[Interval, ...]) -> Questions:
     names = task.channel_names
-    found: dict[tuple[int, int], Question] = {}
+    by_place: dict[tuple[int, int], Question] = {}
     for output, formula in enumerate(task.readouts):
         if not isinstance(formula.expression, Variable):
             continue
@@ -132,8 +132,8 @@ def _questions(task: Task, box: tuple[Interval, ...]) -> Questions:
             for (v, domain), k in zip(present, np.unravel_index(at, lags.shape), strict=True):
                 token[names.index(channel_of(v))] = middle_of(domain[int(k)])
             one = Question(output, c, lag, int(max(lag, reach)), tuple(token), box[c].width / 2)
-            found.setdefault((c, lag), one)
-    return Questions(box, tuple(sorted(found.values(), key=lambda q: (-q.r, q.lag, q.channel))))
+            by_place.setdefault((c, lag), one)
+    return Questions(box, tuple(sorted(by_place.values(), key=lambda q: (-q.r, q.lag, q.channel))))
 
 
 def _ancestors(task: Task, i: int) -> set[int]:

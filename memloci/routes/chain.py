@@ -24,20 +24,22 @@ def chain(request: Request) -> Circuit:
         raise Obstacle(f"the farthest lag is {T:,}, one layer each; at most {MOST_LAYERS} layers are built")
     p = 2.5 * request.format.sharp  # e^-p is below the roundoff
     symbols = Symbols(request, lambda j: T + levels[j - 1])  # chosen by the neurons before
-    carried: list[str] = []
+    passed_on: list[str] = []
     for i, table in tables.items():
         read, to = destinations(symbols, i)
-        carried += read
+        passed_on += read
         stage = T - 1 + levels[i - 1]
         symbols.layer(stage).purpose = f"memory {i} chosen"
         for lag in np.unique(table.lags).tolist():
-            payloads = [(shifted(s, lag), there, request.sizes[s]) for s, there in zip(read, to, strict=True)]
+            payloads = [
+                (shifted(s, lag), target, request.sizes[s]) for s, target in zip(read, to, strict=True)
+            ]
             symbols.gate(i, lambda lags, lag=lag: lags == lag, payloads, least_stage=stage)
-    carried = list(dict.fromkeys(carried))
+    passed_on = list(dict.fromkeys(passed_on))
     layers = []
     for k in range(L):
-        reads = tuple(shifted(slot, k) for slot in carried)
-        writes = writes_each(reads, [shifted(slot, k + 1) for slot in carried])
+        reads = tuple(shifted(slot, k) for slot in passed_on)
+        writes = writes_each(reads, [shifted(slot, k + 1) for slot in passed_on])
         heads = (Head("shifts by 1", reads, writes, DecayKernel(p)),) if k < T else ()
         layers.append(Layer("dpf", "lin", "infinite", heads, symbols.neurons(k)))
     why = f"{T} exact shifts by 1, then a choice: {layer_count(request, L)}"

@@ -23,10 +23,10 @@ MOST_LAYERS = 256
 
 def depth(request: Request, step: int, heads: int | None = None) -> Circuit:
     """`heads` asks for that many per layer, whatever they reach."""
-    wanted = {(w.channel, w.target.lag) for w in request.fixed_kernels() if isinstance(w.target, SingleLag)}
-    if not wanted:
+    kernels = {(w.channel, w.target.lag) for w in request.fixed_kernels() if isinstance(w.target, SingleLag)}
+    if not kernels:
         raise Obstacle("no single lag is recalled; shifts have nothing to bring")
-    lags = sorted({lag for _, lag in wanted})
+    lags = sorted({lag for _, lag in kernels})
     L = math.ceil(lags[-1] / step)
     if L > MOST_LAYERS:
         raise Obstacle(f"lag {lags[-1]} in steps of {step} takes {L} layers; at most {MOST_LAYERS} are built")
@@ -36,11 +36,11 @@ def depth(request: Request, step: int, heads: int | None = None) -> Circuit:
         # Rough shifts could cancel over the layers, which is not proved either.
         loosest = max(request.loosest_for(target) for target in request.targets) / L
         refuse_far_lag("lin", step, request, loosest, f"each of {L} shifts by {step}", certain=L == 1)
-        found = fewest_heads("lin", targets, request, request.E_attn / L)
+        shift = fewest_heads("lin", targets, request, request.E_attn / L)
     else:
-        found = fit("lin", targets, heads, precision=request.precision, rounding=ROUNDING)
-    row = {s: tuple(map(float, found.coefficients[i])) for i, s in enumerate(steps)}
-    layers = [_layer(k, step, wanted, row, found.exponents) for k in range(1, L + 1)]
+        shift = fit("lin", targets, heads, precision=request.precision, rounding=ROUNDING)
+    row = {s: tuple(map(float, shift.coefficients[i])) for i, s in enumerate(steps)}
+    layers = [_layer(k, step, kernels, row, shift.exponents) for k in range(1, L + 1)]
     slots = {
         w.name: shifted(w.channel, w.target.lag)
         for w in request.kernel_variables
@@ -48,7 +48,7 @@ def depth(request: Request, step: int, heads: int | None = None) -> Circuit:
     }
     what = "exact lag-1 shifts"
     if step > 1:
-        what = f"shifts of up to {step}, l1 error {number(Proved(found.error))} each"
+        what = f"shifts of up to {step}, l1 error {number(Proved(shift.error))} each"
     if request.kernels:
         layers[0], more = with_kernels(request, layers[0])
         slots |= {w.name: w.name for w in request.kernels}

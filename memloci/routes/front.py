@@ -21,22 +21,22 @@ def kernel_front(request: Request) -> Front:
         return Front([], {}, "")
     slots = {w.name: w.name for w in request.kernels}
     kernels = list(dict.fromkeys(w.target for w in request.kernels))
-    found = []
+    choices = []
     for rpe in ("lin", "log"):
         try:
             best = fewest_heads(rpe, kernels, request, request.E_attn)
         except Obstacle:
             continue
-        found.append(best)
+        choices.append(best)
         if cost(best, request.u) <= request.E_attn:
             break
-    if not found or min(cost(best, request.u) for best in found) > request.E_attn:
+    if not choices or min(cost(best, request.u) for best in choices) > request.E_attn:
         try:
             (table,) = bias_table(request.of_kernels()).layers
             return Front([table], slots, "; kernels by bias tables in a layer in front")
         except Obstacle:
-            if not found:
+            if not choices:
                 raise
-    best = min(found, key=lambda one: cost(one, request.u))
+    best = min(choices, key=lambda one: cost(one, request.u))
     layer = Layer("dpf", best.rpe, "infinite", sum_heads(best, request.kernels))
     return Front([layer], slots, f"; kernels by a layer in front: {sum_text(best)}")

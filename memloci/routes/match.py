@@ -117,25 +117,27 @@ def match(request: Request) -> Circuit:
     brought: dict[int, dict[str, str]] = {
         i: {} for i in plan.matches
     }  # slot at the token -> slot where it arrives
-    for i, own in conditions.items():
-        needed = [slot for one in own for slot in one.key]
-        asked = [one for other in conditions.values() for one in other if one.source == i]
-        needed += [slot for one in asked for slot in one.query if slot not in ("", ONE)]
+    for i, compared in conditions.items():
+        needed = [slot for one in compared for slot in one.key]
+        asking = [one for other in conditions.values() for one in other if one.source == i]
+        needed += [slot for one in asking for slot in one.query if slot not in ("", ONE)]
         needed += request.channels_of(i)
-        here = shifted(ONE, plan.matches[i].offset)
+        present = shifted(ONE, plan.matches[i].offset)
         plan.token(ONE, plan.matches[i].offset)
-        brought[i] = {slot: f"{slot} found {i}" for slot in dict.fromkeys([*needed, here])}
+        brought[i] = {slot: f"{slot} found {i}" for slot in dict.fromkeys([*needed, present])}
     heads: list[list[Head]] = [[] for _ in range(levels)]
-    for i, own in conditions.items():
-        heads[plan.level(i)] += _heads(plan, i, own, brought, c, p)
-        _compare(plan, i, own, brought, gates[plan.level(i)])
+    for i, compared in conditions.items():
+        heads[plan.level(i)] += _heads(plan, i, compared, brought, c, p)
+        _compare(plan, i, compared, brought, gates[plan.level(i)])
         _pass(plan, i, brought, gates[plan.level(i) + 1])
     front = kernel_front(request)
     layers = [*front.layers, *_first_layers(plan)]
-    for own, neurons in zip([*heads, []], gates, strict=True):
-        made = neurons.neurons() if neurons.found else None
+    for layer_heads, neurons in zip([*heads, []], gates, strict=True):
+        made = neurons.neurons() if neurons.outputs_of else None
         layers.append(
-            Layer("dp", "lin", "softmax", tuple(own), made, key_dim=_dims(own)) if own else _idle(made)
+            Layer("dp", "lin", "softmax", tuple(layer_heads), made, key_dim=_dims(layer_heads))
+            if layer_heads
+            else _idle(made)
         )
     formulas = [formula.expression for formula in request.task.readouts]
     if not all(f is not None and affine(f) is not None for f in formulas):
@@ -187,7 +189,7 @@ def _plan(request: Request) -> MatchDesign:
 
 def _conditions(plan: MatchDesign, i: int) -> list[Condition]:
     P, o = plan.matches[i].predicate, plan.matches[i].offset
-    found = []
+    conditions = []
     for e in P.equalities:
         code = codes(len(e.candidate_letters))
         key = plan.bits(
@@ -203,9 +205,9 @@ def _conditions(plan: MatchDesign, i: int) -> list[Condition]:
             known = plan.bits(slot, e.candidate_letters, e.query_letters, np.c_[rows, same < 0], names)
             query = known[:-1]
             if (same < 0).any():
-                found.append(Condition((), (known[-1],), False, source))
-        found.append(Condition(key, query, True, source))
-    return found + _table_condition(plan, i, P, o)
+                conditions.append(Condition((), (known[-1],), False, source))
+        conditions.append(Condition(key, query, True, source))
+    return conditions + _table_condition(plan, i, P, o)
 
 
 def _table_condition(plan: MatchDesign, i: int, P: Predicate, o: int) -> list[Condition]:
@@ -257,7 +259,9 @@ def _sharpness(
     p = 2.0 ** math.ceil(
         math.log2(3 * bits * math.log(2))
     )  # e^-p is below u^2: what a hop brings is exact for the next
-    R = max(sum(len(one.key) if one.bits else 1 for one in own) + 1 for own in conditions.values())
+    R = max(
+        sum(len(one.key) if one.bits else 1 for one in of_memory) + 1 for of_memory in conditions.values()
+    )
     m = min(_exact_bits(bits, R), LENGTH_BITS)
     if _means(plan):  # rounding: one part in 8 of what the readout can bear
         m = min(m, math.floor(math.log2(max(request.E_attn / (8 * request.u), 1.0))))
@@ -307,12 +311,12 @@ def _heads(
     payload = list(request.channels_of(i)) if recall.which == "mean" else []
     reads = [slot for slot in slots if slot not in payload]
     slope = -p if recall.which == "earliest" else p
-    told = {"latest": "finds the latest", "earliest": "finds the earliest", "mean": "finds the latest"}[
+    verb = {"latest": "finds the latest", "earliest": "finds the earliest", "mean": "finds the latest"}[
         recall.which
     ]
     heads = [
         Head(
-            f"{told} match of memory {i}",
+            f"{verb} match of memory {i}",
             tuple(reads),
             writes_each(reads, [slots[s] for s in reads]),
             DecayKernel(slope),
@@ -351,10 +355,10 @@ def _compare(
     out, arrived = {_missed(i): 1.0}, recalled_slots[i]
     layer.purpose = f"whether memory {i} was found"
     for one in conditions:
-        asked = _query_slots(one, recalled_slots)
+        queries = _query_slots(one, recalled_slots)
         if not one.key:  # a letter that no candidate has
-            layer.add({asked[0]: 2.0}, -DECIDED, out)
-        for k, q in zip(one.key, asked, strict=False):
+            layer.add({queries[0]: 2.0}, -DECIDED, out)
+        for k, q in zip(one.key, queries, strict=False):
             signs = (1.0, -1.0) if one.bits else (1.0,)  # a class is missed where the query does not allow it
             for sign in signs:
                 B = {arrived[k]: 2.0 * sign}
@@ -388,8 +392,8 @@ def _pass(plan: MatchDesign, i: int, recalled_slots: dict[int, dict[str, str]], 
 
 def _first_layers(plan: MatchDesign) -> list[Layer]:
     """What is moved by fixed lags, and the codes of letters."""
-    first = plan.first.neurons() if plan.first.found else None
-    second = plan.second.neurons() if plan.second.found else None
+    first = plan.first.neurons() if plan.first.outputs_of else None
+    second = plan.second.neurons() if plan.second.outputs_of else None
     heads, c = [], 4 * plan.request.format.sharp
     lags = sorted(lag for lag in plan.shifted_slots if lag)
     frequencies = max(4, max(lags, default=0).bit_length())

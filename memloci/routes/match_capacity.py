@@ -50,28 +50,28 @@ def _questions(task: Task, i: int, recall: Occurrence, box: tuple[Interval, ...]
                 returned.setdefault(c, output)
     if not returned:
         return Questions(box, ())
-    found = []
+    questions = []
     for lag, (mine, theirs) in enumerate(pairs(recall.predicate), start=1):
         token, query = (_token(task, box, recall.predicate, pieces) for pieces in (mine, theirs))
         for c, output in returned.items():
-            found.append(Question(output, c, lag, lag + o, query, box[c].width / 2, (lag + o, token)))
-    found.sort(key=lambda question: (-question.r, question.lag, question.channel))
-    return Questions(box, tuple(found), older=recall.which == "latest")
+            questions.append(Question(output, c, lag, lag + o, query, box[c].width / 2, (lag + o, token)))
+    questions.sort(key=lambda question: (-question.r, question.lag, question.channel))
+    return Questions(box, tuple(questions), older=recall.which == "latest")
 
 
 def pairs(P: Predicate) -> Iterator[tuple[Pieces, Pieces]]:
     """(symbols of a candidate, of a query that finds it), one pair per key: no query finds the candidate of another."""
-    keys, domains, seen = P.keys, P.domains, set()
+    keys, domains, yielded = P.keys, P.domains, set()
     for combination in itertools.islice(
         itertools.product(*(range(len(domains[v])) for v in keys)), MOST_KEYS
     ):
         mine = dict(zip(keys, combination, strict=True))
         letters = tuple(mine[e.candidate] for e in P.equalities)
-        if letters in seen:
+        if letters in yielded:
             continue
         for theirs in itertools.islice(_queries(P, mine), MOST_TRIES):
             if bool(P.table[P.column(theirs, False), P.column(mine, True)]):
-                seen.add(letters)
+                yielded.add(letters)
                 yield mine, theirs
                 break
 

@@ -90,15 +90,15 @@ class Request:
     @cached_property
     def kernel_variables(self) -> tuple[KernelVariable, ...]:
         """What fixed kernels must bring; one target for all channels of a memory, so that they share its heads."""
-        found = []
+        variables = []
         for i in self.read:
             recall = self.task.recalls[i - 1]
             if recall.kernel and recall.bound:
                 target = recall_target(recall)
                 if self.only_kernels and isinstance(target, SingleLag):
                     continue
-                found += [KernelVariable(variable(name, i), name, target) for name in self.channels_of(i)]
-        return tuple(found)
+                variables += [KernelVariable(variable(name, i), name, target) for name in self.channels_of(i)]
+        return tuple(variables)
 
     @property
     def targets(self) -> list[AbstractTarget]:
@@ -111,12 +111,12 @@ class Request:
 
     def _state_bound(self, i: int) -> str:
         """What a match asks of any model whose state does not grow."""
-        asked = len(match_questions(self.task).all)
-        if not isinstance(self.task.recalls[i - 1], Occurrence) or asked < 2:
+        count = len(match_questions(self.task).all)
+        if not isinstance(self.task.recalls[i - 1], Occurrence) or count < 2:
             return ""
         return (
-            f"; without a dot product, any state of fewer than {asked:,} numbers confuses two pasts, whatever the weights "
-            f"(proved), and {asked:,} suffice, one per key and real channel"
+            f"; without a dot product, any state of fewer than {count:,} numbers confuses two pasts, whatever the weights "
+            f"(proved), and {count:,} suffice, one per key and real channel"
         )
 
     def fixed_kernels(self) -> tuple[KernelVariable, ...]:
@@ -144,23 +144,27 @@ class Request:
     def tables(self) -> dict[int, LagTable]:
         """The memories that are single tokens, at lags that a table gives: number -> table; others are refused
         unless they are kernels."""
-        found = {}
+        tables = {}
         for i in self.read:
             recall = self.task.recalls[i - 1]
             if isinstance(recall, LagTable):
-                found[i] = recall
+                tables[i] = recall
             elif not recall.kernel:
                 raise Obstacle(
                     f"it recalls tokens at lags, and memory {i} is {recall.text}{self._state_bound(i)}"
                 )
-        if all(table.kernel for table in found.values()):
+        if all(table.kernel for table in tables.values()):
             raise Obstacle("no lag depends on the input; routes with fixed kernels serve, with fewer parts")
-        return found
+        return tables
 
     def loosest_for(self, target: AbstractTarget) -> float:
         """The l1 error with which this target alone takes the whole tolerance."""
-        asked = [self.loosest.get(name, math.inf) for name, _, own in self.kernel_variables if own == target]
-        return max(asked, default=math.inf)
+        errors = [
+            self.loosest.get(name, math.inf)
+            for name, _, of_variable in self.kernel_variables
+            if of_variable == target
+        ]
+        return max(errors, default=math.inf)
 
     @property
     def alone(self) -> bool:
@@ -169,11 +173,11 @@ class Request:
 
     def variable_slots(self, slots: Mapping[str, str]) -> dict[str, str]:
         """Where each variable is: the present in the channels, a memory at lag 0 too, others where `slots` says."""
-        found = {variable(name, 0): name for name in self.channels}
+        of_kernels = {variable(name, 0): name for name in self.channels}
         for i, recall in enumerate(self.task.recalls, start=1):
             if recall.kernel and recall.bound == 0:
-                found |= {variable(name, i): name for name in self.channels}
-        return found | dict(slots)
+                of_kernels |= {variable(name, i): name for name in self.channels}
+        return of_kernels | dict(slots)
 
     def circuit(
         self,

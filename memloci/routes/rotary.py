@@ -67,11 +67,11 @@ def pointers(request: Request, lead: int, one_each: bool = False) -> Circuit:
     place = recall_layers(request, tables, 1 + lead, one_each)
     late = {i: layer - 1 for i, layer in place.items()} if one_each else {}
     symbols = Symbols(request, place.__getitem__, lead, late)
-    carried: list[str] = []
+    passed_on: list[str] = []
     reads = {i: destinations(symbols, i) for i in tables}
     for i, table in tables.items():
         read, to = reads[i]
-        carried += read
+        passed_on += read
         symbols.layer_for(i).purpose = f"query of memory {i}"
         cos, sin = _query_slots(i)
         symbols.table(
@@ -81,25 +81,25 @@ def pointers(request: Request, lead: int, one_each: bool = False) -> Circuit:
             if lag in table.cells:
                 symbols.layer_for(i).purpose = f"memory {i} at lag {lag}"
                 payloads = [
-                    (shifted(s, lag), there, request.sizes[s]) for s, there in zip(read, to, strict=True)
+                    (shifted(s, lag), target, request.sizes[s]) for s, target in zip(read, to, strict=True)
                 ]
                 symbols.gate(i, lambda lags, lag=lag: lags == lag, payloads)
-    carried = list(dict.fromkeys([*carried, ONE]))
-    heads: list[tuple[Head, ...]] = [(_predecessor(carried, c),), *[()] * lead]
+    passed_on = list(dict.fromkeys([*passed_on, ONE]))
+    heads: list[tuple[Head, ...]] = [(_predecessor(passed_on, c),), *[()] * lead]
     for layer in range(1 + lead, max(place.values()) + 1):
         heads.append(tuple(_pointer(i, reads[i], c, tables[i]) for i in tables if place[i] == layer))
     layers = [
-        Layer("dp", "rope", "softmax", own, symbols.neurons(s), key_dim=2 * _PAIRS)
-        for s, own in enumerate(heads)
+        Layer("dp", "rope", "softmax", layer_heads, symbols.neurons(s), key_dim=2 * _PAIRS)
+        for s, layer_heads in enumerate(heads)
     ]
-    count = max(len(own) for own in heads[1:])
+    count = max(len(layer_heads) for layer_heads in heads[1:])
     more = ", to compare the token with its letters first" if lead else ""
     any_lag = f"{count} softmax head{'s' if count > 1 else ''}, any lag, any length"
     front = kernel_front(request)
-    told = f"{layer_count(request, len(layers) + len(front.layers), one_each)}{more}; {any_lag}{front.text}"
+    why = f"{layer_count(request, len(layers) + len(front.layers), one_each)}{more}; {any_lag}{front.text}"
     slots = memory_slots(request, tables) | front.slots
     return request.circuit(
-        "rotary-deep" if one_each else "rotary", told, [*front.layers, *layers], slots, symbols.origins
+        "rotary-deep" if one_each else "rotary", why, [*front.layers, *layers], slots, symbols.origins
     )
 
 

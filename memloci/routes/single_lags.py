@@ -19,9 +19,11 @@ def one_head_per_lag(
     reads = tuple(dict.fromkeys(w.channel for w in request.kernel_variables))
     slots, heads = {}, []
     for lag in request.lags():
-        own = [w for w in request.kernel_variables if isinstance(w.target, SingleLag) and w.target.lag == lag]
-        writes = {shifted(w.channel, lag): {w.channel: 1.0} for w in own}
+        variables = [
+            w for w in request.kernel_variables if isinstance(w.target, SingleLag) and w.target.lag == lag
+        ]
+        writes = {shifted(w.channel, lag): {w.channel: 1.0} for w in variables}
         heads.append(Head(f"recalls lag {lag:,}", reads, writes, position(lag)))
-        slots |= {w.name: shifted(w.channel, lag) for w in own}
+        slots |= {w.name: shifted(w.channel, lag) for w in variables}
     layer = Layer("dpf", encoding, "infinite", tuple(heads), window=window, key_dim=key_dim)
     return request.circuit(route, why, [layer], slots)

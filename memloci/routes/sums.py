@@ -59,27 +59,27 @@ def sums(
     if form == "direct":
         _require_affine(request, tables)
     count = max(place.values()) + 1
-    asked, most = capacity(task), count * max(SUM_HEAD_COUNTS) * task.M * (task.d + 1)
-    if asked > most:
+    questions, most = capacity(task), count * max(SUM_HEAD_COUNTS) * task.M * (task.d + 1)
+    if questions > most:
         raise Obstacle(
             f"weights that factorise carry L H d_v numbers per position, here at most {most:,}; the task asks for "
-            f"{asked:,}: two pasts agree on all of them (proved)"
+            f"{questions:,}: two pasts agree on all of them (proved)"
         )
     late = {i: layer - 1 for i, layer in place.items()} if form == "deep" else {}
     symbols = Symbols(request, place.__getitem__, late=late)
     heads: list[list[Head]] = [[] for _ in range(count)]
-    found: dict[tuple[int, ...], AdaptiveSum] = {}
+    fits: dict[tuple[int, ...], AdaptiveSum] = {}
     for i, table in tables.items():
         read, to = destinations(symbols, i)
         lags = tuple(lag for lag in np.unique(table.lags).tolist() if lag)
         if 0 in table.cells:
             symbols.layer_for(i).purpose = f"memory {i} at lag 0"
-            payloads = [(s, there, request.sizes[s]) for s, there in zip(read, to, strict=True)]
+            payloads = [(s, target, request.sizes[s]) for s, target in zip(read, to, strict=True)]
             symbols.gate(i, lambda lags: lags == 0, payloads)
         if not lags:
             continue
-        if lags not in found:
-            found[lags] = (
+        if lags not in fits:
+            fits[lags] = (
                 _sum(rpe, lags, heads_each, request.precision)
                 if heads_each
                 else _fewest_heads(request, rpe, lags, _tolerated_error(request, i))
@@ -90,22 +90,22 @@ def sums(
             if form == "direct" and not table.parents
             else _lag_by_neurons(symbols, rpe, i)
         )
-        heads[place[i]] += _heads(found[lags], i, attention, asks, read, to)
-    worst = max(found.values(), key=lambda one: one.paid)
+        heads[place[i]] += _heads(fits[lags], i, attention, asks, read, to)
+    worst = max(fits.values(), key=lambda one: one.paid)
     H = max(map(len, heads))
-    told = layer_count(request, len(heads), one_each=form == "deep")
+    reason = layer_count(request, len(heads), one_each=form == "deep")
     if form == "direct":
-        told = (
+        reason = (
             f"{len(heads)} layer{'s' if len(heads) > 1 else ''}, for queries read lags off the present token"
         )
     why = (
-        f"{told}; {H} head{'s' if H > 1 else ''}, mass {upper_number(worst.mass)}: l1 error "
+        f"{reason}; {H} head{'s' if H > 1 else ''}, mass {upper_number(worst.mass)}: l1 error "
         f"{upper_number(worst.error)} in exact arithmetic, {worst.bits} bits"
     )
     window = max(WINDOW, 4 * max(table.bound for table in tables.values()))
     layers = [
-        Layer(attention, rpe, "none", tuple(own), symbols.neurons(s), window=window)
-        for s, own in enumerate(heads)
+        Layer(attention, rpe, "none", tuple(layer_heads), symbols.neurons(s), window=window)
+        for s, layer_heads in enumerate(heads)
     ]
     route = f"{rpe}-{attention}" + (f"-{form}" if form else "")
     return request.circuit(route, why, layers, memory_slots(request, tables), symbols.origins)
@@ -152,17 +152,17 @@ def _heads(
 ) -> list[Head]:
     """The heads that the lag of memory i steers."""
     anchor = best.lags[-1] - 1.0 if best.rpe == "lin" else lag.lift + math.log(best.lags[-1])
-    found = []
+    made = []
     for beta, gain in zip(best.exponents, _gains(best), strict=True):
         asks = {slot: beta * a for slot, a in lag.slots.items()} | {ONE: beta * (lag.constant - anchor)}
-        writes = {there: {slot: gain} for slot, there in zip(read, to, strict=True)}
+        writes = {target: {slot: gain} for slot, target in zip(read, to, strict=True)}
         head = Head(purpose("recall", f"memory {i}", best.heads), tuple(read), writes, DecayKernel(beta))
         if attention == "tmx":
-            found.append(replace(head, gate=asks))
+            made.append(replace(head, gate=asks))
         else:
             one = np.ones(1)
-            found.append(replace(head, query={s: w * one for s, w in asks.items()}, key={ONE: one}))
-    return found
+            made.append(replace(head, query={s: w * one for s, w in asks.items()}, key={ONE: one}))
+    return made
 
 
 def _tolerated_error(request: Request, i: int) -> float:
@@ -185,12 +185,12 @@ def _fewest_heads(request: Request, rpe: str, lags: tuple[int, ...], enough: flo
     for heads in SUM_HEAD_COUNTS if lags != (1,) else (1,):
         request.report(f"{rpe}, {heads} heads")
         try:
-            found = _sum(rpe, lags, heads, request.precision)
+            candidate = _sum(rpe, lags, heads, request.precision)
         except BadInput as error:
             raise Obstacle(str(error)) from None
-        if best is not None and heads > 8 and found.paid > 0.8 * best.paid:
+        if best is not None and heads > 8 and candidate.paid > 0.8 * best.paid:
             break
-        best = found if best is None or found.paid < best.paid else best
+        best = candidate if best is None or candidate.paid < best.paid else best
         if best.paid <= 0.5 * enough:
             break
     assert best is not None
@@ -225,9 +225,9 @@ def _with_more_bits(rpe: str, lags: tuple[int, ...], enough: float) -> str:
     if lags[-1] > EXTENDED[rpe]:
         return ""
     for bits in (64, 80, 96, 128):
-        found = adaptive_sum(rpe, lags, 32, precision=bits, rounding=PAID)  # type: ignore[arg-type]
-        if found.paid <= enough:
-            return f"; numbers of {bits} bits reach {number(found.paid)} with {found.heads} heads"
+        finer = adaptive_sum(rpe, lags, 32, precision=bits, rounding=PAID)  # type: ignore[arg-type]
+        if finer.paid <= enough:
+            return f"; numbers of {bits} bits reach {number(finer.paid)} with {finer.heads} heads"
     return ""
 
 

@@ -48,14 +48,14 @@ def memory_slots(request: Request, tables: Mapping[int, LagTable]) -> dict[str, 
 
 def layer_count(request: Request, layers: int, one_each: bool = False) -> str:
     """How the layers compare with the paper's count; with `one_each` every layer recalls one memory."""
-    paper, own = request.task.paper_layers, f"{layers} layers" if layers > 1 else "1 layer"
+    paper, count = request.task.paper_layers, f"{layers} layers" if layers > 1 else "1 layer"
     if one_each:
-        return f"{own}, one memory each after the first (Theorem 4.4, Proposition 4.5)"
+        return f"{count}, one memory each after the first (Theorem 4.4, Proposition 4.5)"
     if layers == paper:
-        return f"{own}, the paper's K + 1 + 1{{M >= K + 1}}"
+        return f"{count}, the paper's K + 1 + 1{{M >= K + 1}}"
     if layers < paper:
-        return f"{own}, {paper - layers} less than the paper's count: no chain of lags is deeper"
-    return f"{own}, {layers - paper} more than the paper's count"
+        return f"{count}, {paper - layers} less than the paper's count: no chain of lags is deeper"
+    return f"{count}, {layers - paper} more than the paper's count"
 
 
 def recall_layers(

@@ -150,7 +150,7 @@ class CompiledCurves:
             self.note(f"compiled models: nothing measured: {reason}")
             return None
 
-    def found(self) -> CompiledResults:
+    def results(self) -> CompiledResults:
         return CompiledResults(
             {k: tuple(v) for k, v in self.curves.items()}, tuple(self.floors), tuple(self.notes)
         )

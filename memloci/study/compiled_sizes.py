@@ -83,7 +83,7 @@ def compiled(
                 _one_for_all(curves)
     except (BadInput, Obstacle) as reason:
         curves.note(f"compiled models: {reason}")
-    return curves.found()
+    return curves.results()
 
 
 def _recalled(rates: RatesRequest, precision: str) -> Request:

@@ -295,16 +295,16 @@ class _Tasks:
     def __init__(self, base: Any, varied: list[Any] | None, beside: Path):
         if base is None and varied is None:
             raise BadInput("task is missing; write a gallery name, a task file or a table")
-        self.found = {_text(source): _task(source, beside) for source in varied or [base]}
+        self.by_source = {_text(source): _task(source, beside) for source in varied or [base]}
         self.base = base
 
     def of(self, settings: Settings) -> dict[str, Any]:
-        return self.found[_text(settings.get("task", self.base))]
+        return self.by_source[_text(settings.get("task", self.base))]
 
     @property
     def fields(self) -> set[str]:
         known = set()
-        for task in self.found.values():
+        for task in self.by_source.values():
             data = task.get("kind") in DATA_KINDS
             known |= set(task) if data else {"kind", *fields_of(task.get("kind"))}
         return known
@@ -346,5 +346,5 @@ def _check_path(path: str, tasks: _Tasks) -> None:
         )
     if field not in known:
         raise BadInput(f"{shorten(path)} names no setting; {section} has {', '.join(sorted(known))}")
-    if section == "task" and any(task.get("kind") in DATA_KINDS for task in tasks.found.values()):
+    if section == "task" and any(task.get("kind") in DATA_KINDS for task in tasks.by_source.values()):
         raise BadInput(f"{path}: a data file has no fields to vary; list several files under task")

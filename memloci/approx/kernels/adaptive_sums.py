@@ -261,10 +261,10 @@ def _play(costs: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     unit = costs.max(axis=1).min()
     A = np.hstack([costs.T / unit, -np.ones((lags, 1))])
     total = np.append(np.ones(count), 0.0)[None, :]
-    found = linprog(np.append(np.zeros(count), 1.0), A_ub=A, b_ub=np.zeros(lags), A_eq=total, b_eq=[1.0])
-    mixture = np.clip(found.x[:-1], 0, None)
+    solved = linprog(np.append(np.zeros(count), 1.0), A_ub=A, b_ub=np.zeros(lags), A_eq=total, b_eq=[1.0])
+    mixture = np.clip(solved.x[:-1], 0, None)
     mixture /= mixture.sum()
-    weights = np.clip(-found.ineqlin.marginals, 1e-3, None)  # a lag without weight would leave the program
+    weights = np.clip(-solved.ineqlin.marginals, 1e-3, None)  # a lag without weight would leave the program
     return mixture, weights / weights.sum(), float((mixture @ costs).max())
 
 
@@ -332,9 +332,9 @@ def _settle(
         with ctx.workprec(problem.bits):
             scales = [rpe.scale_arb(arb(beta)) / _gate(rpe, arb(beta), T) for beta in betas]
             alpha = [_round(a_h * scale, precision) for a_h, scale in zip(a, scales, strict=True)]
-        found = adaptive_sum_of(rpe, lags, betas, alpha, precision=precision, rounding=rounding)
-        best = min(best, found, key=lambda one: one.paid)
-        if found.paid <= 1.02 * hope + 4 * unit_roundoff(precision) * found.mass:
+        candidate = adaptive_sum_of(rpe, lags, betas, alpha, precision=precision, rounding=rounding)
+        best = min(best, candidate, key=lambda one: one.paid)
+        if candidate.paid <= 1.02 * hope + 4 * unit_roundoff(precision) * candidate.mass:
             break
     return best
 

@@ -159,7 +159,7 @@ def _local_maxima(
     """Local maxima of |f| over theta that come near `level`, each refined by two parabolas."""
     f = [float(abs(value)) for value in (table * arb_mat(len(y), 1, y)).entries()]
     highest = max(f)
-    found = []
+    maxima = []
 
     def size(theta: float) -> float:
         return float(abs(sum((a * b for a, b in zip(column(theta), y, strict=True)), arb(0))))
@@ -179,5 +179,5 @@ def _local_maxima(
                 l, m, r = size(theta - width), size(theta), size(theta + width)
             top = m
         highest = max(highest, top)
-        found.append(theta)
-    return found, highest
+        maxima.append(theta)
+    return maxima, highest

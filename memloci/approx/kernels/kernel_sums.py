@@ -113,10 +113,12 @@ def fit(
     problem = _Problem(rpe, targets, mass, price, unit, bits or (256 if precision != "exact" else 384))
     if precision == "exact" and _Far.serves(problem, heads):
         problem = _Far(rpe, targets, mass, price, unit, bits or 0)
-    own = _exact_sum(problem) if exponents is None else None
-    if own is not None and len(own[0]) <= heads:
-        rows = [[_stored_exactly(a, precision) for a in row] for row in own[1]]
-        return kernel_sum(rpe, [round_to(beta, precision) for beta in own[0]], rows, targets, precision)
+    closed_form = _exact_sum(problem) if exponents is None else None
+    if closed_form is not None and len(closed_form[0]) <= heads:
+        rows = [[_stored_exactly(a, precision) for a in row] for row in closed_form[1]]
+        return kernel_sum(
+            rpe, [round_to(beta, precision) for beta in closed_form[0]], rows, targets, precision
+        )
     if exponents is not None:
         rpe.check(exponents)
         chosen = list(exponents)
@@ -152,8 +154,8 @@ def round_to(number: float | arb, precision: str) -> float:
     if precision == "exact" or isinstance(number, float) and precision == "float64":
         return float(number)
     man, exp = arb(number).mid().man_exp()
-    kept = precision_of(precision).bits
-    excess = int(man).bit_length() - kept
+    bits = precision_of(precision).bits
+    excess = int(man).bit_length() - bits
     if excess <= 0:
         return math.ldexp(int(man), int(exp))
     return math.ldexp(_round_half_even(int(man), excess), int(exp) + excess)
@@ -414,21 +416,24 @@ def _settle(problem: _Problem, exponents: list[float], precision: str) -> Kernel
     # A sign change inside a block hides error from the program: halve the blocks until it does not.
     for ratio, stretch in ((1.06, 2), (1.03, 4)):
         fits = problem.solve(exponents, problem.rows(ratio, stretch))
-        found = kernel_sum(
+        candidate = kernel_sum(
             problem.rpe,
             exponents,
             [[_stored_exactly(a, precision) for a in fitted.a] for fitted in fits],
             problem.targets,
             precision,
         )
-        if best is None or _score(problem, found) < _score(problem, best):
-            best = found
+        if best is None or _score(problem, candidate) < _score(problem, best):
+            best = candidate
         hoped = [fitted.error for fitted in fits]
-        if all(upper <= 1.02 * hope + 1e-300 for (_, upper), hope in zip(found.errors, hoped, strict=True)):
+        if all(
+            upper <= 1.02 * hope + 1e-300 for (_, upper), hope in zip(candidate.errors, hoped, strict=True)
+        ):
             break
         if all(
-            upper <= 1.02 * hope + problem.price * found.mass + 4 * unit_roundoff(precision) * found.mass
-            for (_, upper), hope in zip(found.errors, hoped, strict=True)
+            upper
+            <= 1.02 * hope + problem.price * candidate.mass + 4 * unit_roundoff(precision) * candidate.mass
+            for (_, upper), hope in zip(candidate.errors, hoped, strict=True)
         ):
             break  # the difference is rounding, which finer rows do not cure
     assert best is not None

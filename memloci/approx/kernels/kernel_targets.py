@@ -94,11 +94,11 @@ class _Scaled(AbstractTarget):
         return self.c * self.rho.tail_sum(n)
 
     def spectrum(self, rpe: AbstractRPE) -> Spectrum | None:
-        own = self.rho.spectrum(rpe)
-        if own is None:
+        unscaled = self.rho.spectrum(rpe)
+        if unscaled is None:
             return None
         times_c = lambda terms: tuple((nu, self.c * a) for nu, a in terms)
-        return Spectrum(times_c(own.exponentials), times_c(own.powers))
+        return Spectrum(times_c(unscaled.exponentials), times_c(unscaled.powers))
 
     @property
     def start(self) -> int:

@@ -188,11 +188,11 @@ class _InteriorPoint:
             _, _, dxs, dzs = direction([[-xz for xz in row] for row in products])
             step_x = min(_longest(xs, dx) for (xs, _), dx in zip(pairs, dxs, strict=True))
             step_z = min(_longest(zs, dz) for (_, zs), dz in zip(pairs, dzs, strict=True))
-            after = arb(0)
+            gap_ahead = arb(0)
             for (xs, zs), dx, dz in zip(pairs, dxs, dzs, strict=True):
                 for x, z, ddx, ddz in zip(xs, zs, dx, dz, strict=True):
-                    after += (x + step_x * ddx) * (z + step_z * ddz)
-            sigma = max(1e-6, min(1.0, _float(after / count / mu))) ** 3
+                    gap_ahead += (x + step_x * ddx) * (z + step_z * ddz)
+            sigma = max(1e-6, min(1.0, _float(gap_ahead / count / mu))) ** 3
             aim = sigma * mu
             targets = [
                 [aim - xz - ddx * ddz for xz, ddx, ddz in zip(row, dx, dz, strict=True)]

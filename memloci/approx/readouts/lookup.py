@@ -96,7 +96,7 @@ class LookupLayer:
     """Neurons under construction; equal ones are built once."""
 
     def __init__(self):
-        self.found: dict[_Neuron, dict[str, float]] = {}
+        self.outputs_of: dict[_Neuron, dict[str, float]] = {}
         self.purposes: dict[_Neuron, dict[str, None]] = {}
         self.purpose = "table"  # of the neurons that are being added
         self.origins: dict[str, tuple[str, float]] = {}  # slot -> (slot, number that was taken off it)
@@ -111,26 +111,26 @@ class LookupLayer:
 
     def add(self, B: Mapping[str, float], c: float, out: Mapping[str, float]) -> None:
         neuron = _Neuron(tuple(sorted((k, float(w)) for k, w in B.items() if w)), float(c))
-        own = self.found.setdefault(neuron, {})
+        outputs = self.outputs_of.setdefault(neuron, {})
         self.purposes.setdefault(neuron, {})[self.purpose] = None
         for name, gain in out.items():
-            own[name] = own.get(name, 0.0) + float(gain)
+            outputs[name] = outputs.get(name, 0.0) + float(gain)
 
     def neurons(self) -> LookupNeurons:
-        kept = [(n, out) for n, out in self.found.items() if any(out.values())]
-        if len(kept) > MAX_WIDTH:
-            raise BadInput(f"a table needs {len(kept):,} neurons; at most {MAX_WIDTH:,} are built")
-        inputs = tuple(dict.fromkeys(name for n, _ in kept for name, _ in n.B))
-        outputs = tuple(dict.fromkeys(name for _, out in kept for name in out))
-        B, A = np.zeros((len(kept), len(inputs))), np.zeros((len(outputs), len(kept)))
+        used = [(n, out) for n, out in self.outputs_of.items() if any(out.values())]
+        if len(used) > MAX_WIDTH:
+            raise BadInput(f"a table needs {len(used):,} neurons; at most {MAX_WIDTH:,} are built")
+        inputs = tuple(dict.fromkeys(name for n, _ in used for name, _ in n.B))
+        outputs = tuple(dict.fromkeys(name for _, out in used for name in out))
+        B, A = np.zeros((len(used), len(inputs))), np.zeros((len(outputs), len(used)))
         row, column = {n: i for i, n in enumerate(inputs)}, {n: i for i, n in enumerate(outputs)}
-        for k, (neuron, out) in enumerate(kept):
+        for k, (neuron, out) in enumerate(used):
             for name, w in neuron.B:
                 B[k, row[name]] = w
             for name, gain in out.items():
                 A[column[name], k] = gain
-        purposes = tuple(", ".join(self.purposes[n]) for n, _ in kept)
-        return LookupNeurons(inputs, B, np.array([n.c for n, _ in kept]), outputs, A, purposes)
+        purposes = tuple(", ".join(self.purposes[n]) for n, _ in used)
+        return LookupNeurons(inputs, B, np.array([n.c for n, _ in used]), outputs, A, purposes)
 
 
 @dataclass(frozen=True)
@@ -292,8 +292,8 @@ def _affine(fresh: Sequence[Fresh], lags: np.ndarray) -> list[tuple[float, ...]]
     grid = np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1).reshape(-1, len(fresh))
     ones = np.ones((len(grid), 1))
     rows = lags.reshape(-1, len(grid)).astype(float)
-    found, *_ = np.linalg.lstsq(np.hstack([grid, ones]), rows[0], rcond=None)
-    u = np.rint(found[:-1] * 2**20) / 2**20
+    solution, *_ = np.linalg.lstsq(np.hstack([grid, ones]), rows[0], rcond=None)
+    u = np.rint(solution[:-1] * 2**20) / 2**20
     left = rows - grid @ u
     if np.ptp(left, axis=1).max() > 1e-6 or not u.all():
         return []

@@ -62,7 +62,7 @@ def affine_supremum(
         target = _target(f, symbol)
         if target is None:
             return math.inf
-        (wanted, half), N = target, direct
+        (f_affine, half), N = target, direct
         for k in np.flatnonzero(awake[i]).tolist():
             gain, form = exact[k] or (Fraction(0), Affine())
             low, high = _span(form, box)
@@ -70,7 +70,7 @@ def affine_supremum(
                 return math.inf
             if high > 0:
                 N = N + form.times(gain)
-        worst = max(worst, *(abs(end) + half for end in _span(wanted - N, box)))
+        worst = max(worst, *(abs(end) + half for end in _span(f_affine - N, box)))
     try:
         return up(float(worst)) if worst else 0.0
     except OverflowError:
@@ -93,9 +93,9 @@ def _form(names: Sequence[str], row: np.ndarray, constant: float) -> Affine:
 
 def _target(f: Expression, symbols: Mapping[str, float]) -> tuple[Affine, Fraction] | None:
     """(g, h) with |f - g| <= h once the symbols are known."""
-    found = affine(f, {name: Fraction(value) for name, value in symbols.items()})
-    if found is not None:
-        return found, Fraction(0)
+    exact = affine(f, {name: Fraction(value) for name, value in symbols.items()})
+    if exact is not None:
+        return exact, Fraction(0)
     if not variables(f) <= symbols.keys():
         return None
     value = enclose(f, {name: point(x) for name, x in symbols.items()})

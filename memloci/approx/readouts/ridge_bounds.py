@@ -124,7 +124,7 @@ def supremum(
     centre = lo + (hi - lo) / 2
     radius = np.nextafter(np.maximum(hi - centre, centre - lo), math.inf)
     label = np.arange(len(lo))
-    found, at, closed, looked = 0.0, centre[0], 0.0, 0
+    attained, at, closed, examined = 0.0, centre[0], 0.0, 0
     while len(centre):
         step = max(1, CELLS // (len(net.A) + 8))
         bounds, split = np.empty(len(centre)), np.empty(len(centre), dtype=int)
@@ -134,14 +134,14 @@ def supremum(
                 net, target, centre[part], radius[part], label[part]
             )
             k = int(np.argmax(size))
-            if size[k] > found:
-                found, at = float(size[k]), centre[start + k]
-        looked += len(centre)
-        keep = bounds > max(found * (1 + rtol), found + atol, found + 8 * net.slack, enough)
+            if size[k] > attained:
+                attained, at = float(size[k]), centre[start + k]
+        examined += len(centre)
+        keep = bounds > max(attained * (1 + rtol), attained + atol, attained + 8 * net.slack, enough)
         keep &= centre.shape[1] > 0  # a constant has no variable along which a box could be split
         if not keep.all():
             closed = max(closed, float(bounds[~keep].max()))
-        if looked + 2 * keep.sum() > max_boxes:
+        if examined + 2 * keep.sum() > max_boxes:
             closed = max(closed, float(bounds[keep].max(initial=0.0)))
             break
         centre, radius, label, split = centre[keep], radius[keep], label[keep], split[keep]
@@ -157,7 +157,7 @@ def supremum(
             np.concatenate([radius, radius]),
             np.concatenate([label, label]),
         )
-    return Supremum(closed, found, tuple(map(float, at)), looked)
+    return Supremum(closed, attained, tuple(map(float, at)), examined)
 
 
 def _bound_boxes(
@@ -165,7 +165,7 @@ def _bound_boxes(
 ) -> tuple[Any, Any, Any]:
     """For each box a bound on |f - N|, the variable to split, and a proved lower bound at the centre."""
     with np.errstate(all="ignore"):
-        at, slopes, whole = target(centre, radius, label)
+        at, slopes, span = target(centre, radius, label)
         value, gradient, below, above, weight = net.affine(centre, radius)
         middle = slopes.lo / 2 + slopes.hi / 2
         spread = np.maximum(slopes.hi - middle, middle - slopes.lo)
@@ -175,8 +175,8 @@ def _bound_boxes(
         lower = at.lo - value - swing - above
         # Where the slopes are unbounded the values still bound f, if less sharply.
         swing_net = np.sum(np.abs(gradient) * radius, axis=1) * (1 + 1e-12)
-        upper = np.fmin(upper, whole.hi - value + swing_net - below)
-        lower = np.fmax(lower, whole.lo - value - swing_net - above)
+        upper = np.fmin(upper, span.hi - value + swing_net - below)
+        lower = np.fmax(lower, span.lo - value - swing_net - above)
         bound = np.maximum(upper, -lower)
         size = np.maximum(np.abs(at.hi), np.abs(at.lo))
         bound = bound + net.slack + 1e-14 * (np.abs(bound) + np.where(np.isfinite(size), size, 0.0))

@@ -67,14 +67,14 @@ def certify_ridge(
     if not variables(f) <= set(names):
         missing = ", ".join(sorted(variables(f) - set(names)))
         raise BadInput(f"the readout reads {missing}, which these weights do not")
-    whole: dict[str, Domain] = {n: span_of(domains[n]) for n in names}
-    box = enlarged(whole, reach)
+    spans: dict[str, Domain] = {n: span_of(domains[n]) for n in names}
+    box = enlarged(spans, reach)
     W, b, A = ridge.W[output], float(ridge.b[output]), ridge.A[output]
     live = A != 0
     B, c, A = ridge.B[live], ridge.c[live], A[live]
     margins = ridge.margins if margins is None else margins
     if margins and set(margins) & variables(f):
-        return _at_symbols(f, names, whole, box, margins, possible, (W, b, B, c, A))
+        return _at_symbols(f, names, spans, box, margins, possible, (W, b, B, c, A))
     exact = _by_vertices(f, names, box, W, b, B, c, A)
     if exact is not None:
         return exact
@@ -107,8 +107,8 @@ def _continuous(
         total, left = Fraction(0), Fraction(b)
         for part, inner in parts:
             columns = [names.index(n) for n in inner]
-            own = np.flatnonzero(B[:, columns].any(axis=1))
-            weights = W[columns], 0.0, B[own][:, columns], c[own], A[own]
+            reading = np.flatnonzero(B[:, columns].any(axis=1))
+            weights = W[columns], 0.0, B[reading][:, columns], c[reading], A[reading]
             v = lo[columns] + (hi - lo)[columns] * np.random.default_rng(0).random((PROBES, len(inner)))
             gap = _difference(part, inner, v, *weights)
             shift = float(gap.max() + gap.min()) / 2
@@ -154,9 +154,9 @@ def _separate(f: Expression, names: tuple[str, ...], B: Any) -> list[tuple[Expre
             groups = [g for g in groups if not g & set(joint)] + [set(joint).union(*meeting)]
     parts = []
     for k, group in enumerate(groups):
-        own = [t for t in terms if variables(t) & group or (k == 0 and not variables(t))]
-        total: Expression = own[0] if own else Constant(0.0)
-        for term in own[1:]:
+        members = [t for t in terms if variables(t) & group or (k == 0 and not variables(t))]
+        total: Expression = members[0] if members else Constant(0.0)
+        for term in members[1:]:
             total = Apply("+", (total, term))
         parts.append((total, tuple(n for n in names if n in group)))
     return parts
@@ -326,8 +326,8 @@ def width_against_error(
         ridge = ridge_sum(readout, domains, max_width=int(width), reach=reach, seed=seed)
         rows.append((ridge.width, max(ridge.E_ffn)))
         how = ridge.how[0]
-    kept = sorted({(m, E) for m, E in rows if m > 0 and E > 1e-12})
-    if len({m for m, _ in kept}) < 2:
+    points = sorted({(m, E) for m, E in rows if m > 0 and E > 1e-12})
+    if len({m for m, _ in points}) < 2:
         return WidthTable(tuple(rows), math.nan, how)
-    x, y = np.log([m for m, _ in kept]), np.log([E for _, E in kept])
+    x, y = np.log([m for m, _ in points]), np.log([E for _, E in points])
     return WidthTable(tuple(rows), float(np.polynomial.polynomial.polyfit(x, y, 1)[1]), how)

@@ -173,18 +173,18 @@ Kinks = list[tuple[Fraction, Affine]]
 
 def piecewise_linear(f: Expression, box: Box) -> Exact | None:
     """f as a sum of kinks, or None when one hidden layer is not seen to be enough."""
-    found = _kinks(f) or _kinks_by_vertices(f, box)
-    if found is None:
+    split = _kinks(f) or _kinks_by_vertices(f, box)
+    if split is None:
         return None
-    base, kinks = found
-    kept: Kinks = []
+    base, kinks = split
+    inside: Kinks = []
     for alpha, form in kinks:
         lo, hi = form.span(box)
         if lo >= 0:
             base = base + form.times(alpha)
         elif hi > 0:
-            kept.append((alpha, form))
-    base, merged = _merge(base, kept)
+            inside.append((alpha, form))
+    base, merged = _merge(base, inside)
     return Exact(base, tuple(merged), how="piecewise linear" if merged else "affine")
 
 
@@ -278,9 +278,9 @@ def _positive(side: Sum, value: Sum) -> Sum:
         at, slope = total(side, x), (total(side, y) - total(side, x)) / (y - x)
         if slope:
             zero = x - at / slope
-            after = k == 0 or zero >= x
+            positive_beyond = k == 0 or zero >= x
             before = k == len(pieces) - 1 or zero <= y
-            if after and before:
+            if positive_beyond and before:
                 corners.add(zero)
     knots = sorted(corners)
     if not knots:

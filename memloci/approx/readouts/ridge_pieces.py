@@ -123,7 +123,7 @@ def proved_error(phi: Expression, lo: float, hi: float, pieces: Pieces, *, rtol:
     right = np.concatenate([left[:, 1:], end[:, None]], axis=1)
     piece = np.repeat(np.arange(len(start)), cells)
     left, right = left.ravel(), right.ravel()
-    found, closed, looked = 0.0, 0.0, 0
+    attained, closed, examined = 0.0, 0.0, 0
     while True:
         centre = left + (right - left) / 2
         line = lambda s, piece=piece: _line(s, piece, start, rise, base)
@@ -137,19 +137,19 @@ def proved_error(phi: Expression, lo: float, hi: float, pieces: Pieces, *, rtol:
                 np.abs(np.nextafter(slope_span.lo - rise.hi[piece], -math.inf)),
             )
             swing = np.nextafter(steep * radius, math.inf)
-            whole = _minus(value_span, line(Interval(left, right)))
-            upper = np.fmin(np.nextafter(at.hi + swing, math.inf), whole.hi)
-            lower = np.fmax(np.nextafter(at.lo - swing, -math.inf), whole.lo)
+            span = _minus(value_span, line(Interval(left, right)))
+            upper = np.fmin(np.nextafter(at.hi + swing, math.inf), span.hi)
+            lower = np.fmax(np.nextafter(at.lo - swing, -math.inf), span.lo)
         bound = np.maximum(np.maximum(upper, -lower), 0.0)
         bound = np.where(np.isnan(bound), np.inf, bound)
         met = np.maximum(at.lo, -at.hi)
-        found = max(found, float(np.max(met[np.isfinite(met)], initial=0.0)))
-        looked += len(centre)
-        keep = bound > found * (1 + rtol) + 1e-15 * float(np.max(np.abs(base.hi)))
+        attained = max(attained, float(np.max(met[np.isfinite(met)], initial=0.0)))
+        examined += len(centre)
+        keep = bound > attained * (1 + rtol) + 1e-15 * float(np.max(np.abs(base.hi)))
         closed = max(closed, float(bound[~keep].max(initial=0.0)))
         if not keep.any():
             return closed
-        if looked > MAX_CELLS:
+        if examined > MAX_CELLS:
             return max(closed, float(bound[keep].max()))
         left, right, piece, centre = left[keep], right[keep], piece[keep], centre[keep]
         a, b = left + (centre - left) / 2, centre + (right - centre) / 2

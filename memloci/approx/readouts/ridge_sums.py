@@ -133,11 +133,11 @@ def ridge_sum(
     formulas = [as_expression(f, domains) for f in (readout if several else [readout])]  # type: ignore[list-item]
     used = frozenset[str]().union(*map(variables, formulas))
     names = tuple(n for n in domains if n in used)
-    whole = {n: span_of(domains[n]) for n in names}
-    box = enlarged(whole, reach)
-    asked = None if margins is None else {n: reach_of(margins, n) for n in names}
+    spans = {n: span_of(domains[n]) for n in names}
+    box = enlarged(spans, reach)
+    wanted_margins = None if margins is None else {n: reach_of(margins, n) for n in names}
     errors = {n: reach_of(reach, n) for n in names}
-    plans = [_plan(f, whole, box, errors, asked, possible, snap) for f in formulas]
+    plans = [_plan(f, spans, box, errors, wanted_margins, possible, snap) for f in formulas]
     built = _build(plans, box, tolerance, max_width, seed)
     stated: dict[str, float] = {}
     for plan in plans:
@@ -201,9 +201,9 @@ def _plan(
     snap: bool,
 ) -> _Plan:
     def table() -> Exact | None:
-        found = switch(f, domains, box, margins=margins, possible=possible)
-        if found is None or all(margin >= reach[n] for n, margin in found.margins.items()):
-            return found
+        lookup = switch(f, domains, box, margins=margins, possible=possible)
+        if lookup is None or all(margin >= reach[n] for n, margin in lookup.margins.items()):
+            return lookup
         wide = {n: max(r, margins[n]) if margins is not None else r for n, r in reach.items()}
         return switch(f, domains, box, margins=wide, possible=possible)  # the attention error must fit in
 
@@ -247,9 +247,9 @@ def _kinks_apart(f: Expression, box: dict[str, Interval]) -> tuple[Exact, Expres
     """The piecewise linear terms of f, which are exact, and the rest."""
     kinks, rest = Exact(Affine()), None
     for term in written_addends(f):
-        found = piecewise_linear(term, box) if polynomial(term) is None else None
-        if found is not None:
-            kinks = Exact(kinks.affine + found.affine, kinks.relus + found.relus)
+        pieces = piecewise_linear(term, box) if polynomial(term) is None else None
+        if pieces is not None:
+            kinks = Exact(kinks.affine + pieces.affine, kinks.relus + pieces.relus)
         else:
             rest = term if rest is None else Apply("+", (rest, term), getattr(f, "text", ""))
     return kinks, rest if rest is not None else Constant(0.0)
@@ -460,7 +460,7 @@ def _assemble(
     for n, margin in margins.items():
         roomy[n] = Interval(below(box[n].lo - margin), up(box[n].hi + margin))
     index: dict[tuple[float, ...], int] = {}
-    taken: set[tuple[int, tuple[float, ...]]] = set()
+    used: set[tuple[int, tuple[float, ...]]] = set()
     entries: list[tuple[int, int, float]] = []
     W, b, E = np.zeros((len(built), len(names))), np.zeros(len(built)), []
     for k, part in enumerate(built):
@@ -474,9 +474,9 @@ def _assemble(
                     roomy
                 )
             copy = 0  # outputs share neurons; within one output a second copy keeps A exact
-            while (k, (*row, c, copy)) in taken:
+            while (k, (*row, c, copy)) in used:
                 copy += 1
-            taken.add((k, (*row, c, copy)))
+            used.add((k, (*row, c, copy)))
             entries.append((k, index.setdefault((*row, c, copy), len(index)), A))
         for i, n in enumerate(names):
             W[k, i] = float(part.affine.a.get(n, 0))

@@ -68,13 +68,13 @@ def decompose(f: Expression, box: Box, directions: Iterable[Direction] | None = 
         phi = phi if scale == 1 or factor is None else Apply("*", (factor, phi))
         ridges[direction] = Apply("+", (ridges[direction], phi)) if direction in ridges else phi
     for part in _components(total):
-        found = _waring(part, box, allowed)
-        if found is None:
+        waring = _waring(part, box, allowed)
+        if waring is None:
             left.append(_written(part))
             continue
-        base = base + found.affine
-        residual += found.residual
-        for direction, phi in found.ridges.items():
+        base = base + waring.affine
+        residual += waring.residual
+        for direction, phi in waring.ridges.items():
             ridges[direction] = Apply("+", (ridges[direction], phi)) if direction in ridges else phi
     return Ridges(base, ridges, residual, tuple(left))
 
@@ -288,7 +288,7 @@ def _waring(p: Polynomial, box: Box, allowed: list[Direction] | None) -> Ridges 
     for n in names:
         slope = shifted.pop(((n, 1),), Fraction(0))
         base = base + Affine({n: slope} if slope else {}, -slope * centre[n])
-    found: dict[Direction, Expression] = {}
+    powers: dict[Direction, Expression] = {}
     residual = Fraction(0)
     for degree in sorted({_degree(m) for m in shifted}):
         part = {m: x for m, x in shifted.items() if _degree(m) == degree}
@@ -306,10 +306,10 @@ def _waring(p: Polynomial, box: Box, allowed: list[Direction] | None) -> Ridges 
                 return None
             s = Variable(FORM) if shift == 0 else Apply("+", (Variable(FORM), inner))
             power = Apply("*", (Constant(alpha), Apply("**", (s, Constant(float(degree))))))
-            found[u] = Apply("+", (found[u], power)) if u in found else power
+            powers[u] = Apply("+", (powers[u], power)) if u in powers else power
         for monomial, x in rest.items():
             residual += abs(x) * math.prod((reach[n] ** k for n, k in monomial), start=Fraction(1))
-    return Ridges(base, found, residual)
+    return Ridges(base, powers, residual)
 
 
 def _centre(lo: float, hi: float) -> Fraction:
@@ -364,7 +364,7 @@ def _directions(
             for v in itertools.product(range(-R, R + 1), repeat=d)
             if next((x for x in v if x), 0) > 0 and math.gcd(*v) == 1
         )
-    found = [tuple((n, x * k) for n, x, k in zip(names, v, scale, strict=True) if x) for v in vectors]
+    directions = [tuple((n, x * k) for n, x, k in zip(names, v, scale, strict=True) if x) for v in vectors]
     if degree == 2 and d > 1:
         Q = np.zeros((d, d))
         for monomial, x in part.items():
@@ -373,8 +373,10 @@ def _directions(
             Q[where[1], where[0]] += float(x) / 2 / scale[where[0]] / scale[where[1]]
         for vector in np.linalg.eigh(Q)[1].T:
             vector = np.round(vector * 2.0**20) / 2.0**20  # few digits: shifts by the centre stay exact
-            found.append(tuple((n, float(x * k)) for n, x, k in zip(names, vector, scale, strict=True) if x))
-    return list(dict.fromkeys(found))
+            directions.append(
+                tuple((n, float(x * k)) for n, x, k in zip(names, vector, scale, strict=True) if x)
+            )
+    return list(dict.fromkeys(directions))
 
 
 def _powers(
