@@ -97,9 +97,9 @@ def report(
     from memloci.tradeoffs.rates import measured
     from memloci.views.html.compiled import report_html
 
-    looked = portrait(built.model, built.task, built.plan.circuit)
-    found = measured(built.task, [built.plan]) if rates is None else rates
-    return report_html(built, looked, found, plans, measurement)
+    looks = portrait(built.model, built.task, built.plan.circuit)
+    curves = measured(built.task, [built.plan]) if rates is None else rates
+    return report_html(built, looks, curves, plans, measurement)
 
 
 # -- verify -----------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _difference(place: str, claim: Any, value: Any) -> str | None:
         if claim == value and isinstance(claim, bool) == isinstance(value, bool):
             return None
         return _claims(place, claim, value)
-    return next((found for part in parts if (found := _difference(*part)) is not None), None)
+    return next((difference for part in parts if (difference := _difference(*part)) is not None), None)
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
@@ -182,8 +182,8 @@ def _no_longer_proved(claimed: dict[str, Any], certificate: dict[str, Any]) -> s
             for name, E in claimed["bound_by_precision"].items()
         }
         upper |= {
-            f"levels[{k}].E": (E if memories == own["memories"] else 0.0, own["E"])
-            for k, ((memories, E), own) in enumerate(zip(levels, certificate["levels"], strict=True))
+            f"levels[{k}].E": (E if memories == anew["memories"] else 0.0, anew["E"])
+            for k, ((memories, E), anew) in enumerate(zip(levels, certificate["levels"], strict=True))
         }
         terms = [term["E"] for term in claimed["terms"]]
         upper["terms"] = (None if None in terms else math.fsum(terms), certificate["bound"])
@@ -311,8 +311,8 @@ def detect(
     from memloci.views.html.detection import detection_fragment
 
     options: Any = {"max_lag": max_lag, "fdr": fdr, "target": target, "seed": seed, "own_past": own_past}
-    found = detect(x, y, **options, with_reference=with_reference, progress=progress)
-    return replace(found, render=detection_fragment)
+    detection = detect(x, y, **options, with_reference=with_reference, progress=progress)
+    return replace(detection, render=detection_fragment)
 
 
 def write_detection(detection: "Detection", out: str | Path) -> "Detection":

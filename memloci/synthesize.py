@@ -125,11 +125,11 @@ def plan(
         tell(name, done)
         try:
             say = lambda text, name=name, done=done: tell(f"{name}: {text}", done)
-            found = plan_route(name, replace(request, report=say), tolerance)
+            candidate = plan_route(name, replace(request, report=say), tolerance)
         except (Obstacle, BadInput) as reason:
             obstacles[name] = str(reason)
             continue
-        (met if found.certificate.met else missed).append(found)
+        (met if candidate.certificate.met else missed).append(candidate)
     met.sort(key=lambda p: p.cost)
     missed.sort(key=lambda p: p.certificate.bound)
     return Plans(task, tolerance, precision, tuple(met), tuple(missed), obstacles)
@@ -174,7 +174,7 @@ def share(task: Task, tolerance: float) -> tuple[RidgeSum, float]:
     recalled = {name: bound for name, bound in task.lip_f.items() if name not in present}
     total = sum(bound * sizes[name] for name, bound in recalled.items() if math.isfinite(bound))
     E_attn = min(0.45 * tolerance / total, WIDEST) if total else WIDEST
-    reach = {name: E_attn * own for name, own in sizes.items()}
+    reach = {name: E_attn * magnitude for name, magnitude in sizes.items()}
     ridge = readout_ridge(task, tolerance=0.45 * tolerance, reach=reach)
     if ridge.margins and set(ridge.margins) == set(ridge.variables):
         return ridge, 0.5 * min(ridge.margins.values()) / size  # below the margin errors vanish
@@ -189,15 +189,15 @@ def loosest(task: Task, tolerance: float, readout: RidgeSum) -> dict[str, float]
     A readout with slope c errs by |c| r ||residual||_1 on some past, r being half the channel's range, because each
     past token can be at either end; an error of a symbol beyond its margin gives another symbol's value.
     """
-    found = dict.fromkeys(task.variables, math.inf)
+    errors = dict.fromkeys(task.variables, math.inf)
     for name, slope in task.lip_f.items():
         channel = task.channel(name)
         r = (channel.domain[-1].hi - channel.domain[0].lo) / 2
         if name in readout.margins and channel.magnitude:
-            found[name] = readout.margins[name] / channel.magnitude
+            errors[name] = readout.margins[name] / channel.magnitude
         elif 0 < slope * r < math.inf:
-            found[name] = tolerance / (slope * r)
-    return found
+            errors[name] = tolerance / (slope * r)
+    return errors
 
 
 __all__ = ["Built", "Plan", "Plans", "Progress", "plan", "request_of"]

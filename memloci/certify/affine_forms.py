@@ -98,7 +98,7 @@ def folded(cases: Cases, const: np.ndarray, coef: np.ndarray, E: np.ndarray) -> 
     return AffineForms(cases, total, np.where((cases.radius == 0)[:, None, :], 0.0, coef), E + rounding)
 
 
-def nothing(cases: Cases, D: int) -> AffineForms:
+def zeros(cases: Cases, D: int) -> AffineForms:
     n, A = cases.centre.shape
     return AffineForms(cases, np.zeros((n, D)), np.zeros((n, D, A)), np.zeros((n, D)))
 

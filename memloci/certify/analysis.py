@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, nothing, taken_for_0
+from memloci.certify.affine_forms import EXACT, AffineForms, folded, linear, taken_for_0, zeros
 from memloci.certify.candidates import Candidates
 from memloci.certify.cases import FOREVER, Cases, cases_of, one_case
 from memloci.certify.fixed_kernels import FixedKernelHeads
@@ -36,8 +36,8 @@ CHUNK = 512  # cases at once
 class StreamBounds:
     """The stream that the last FFN reads, and the outputs, in every case."""
 
-    before: list[AffineForms]
-    after: list[AffineForms]
+    stream: list[AffineForms]
+    outputs: list[AffineForms]
     size: np.ndarray  # of the stream that the last FFN reads
     fits: bool  # nothing overflows
 
@@ -143,7 +143,7 @@ class CaseAnalysis:
         stored, past = self.stored(precision), self.positions(precision)
         heads = self._among_candidates(past, precision, stored)
         extents = [Extent() for _ in self.layers]
-        before, after, size = [], [], np.zeros(len(self.W_E))
+        streams, outputs, size = [], [], np.zeros(len(self.W_E))
         for start in range(0, len(self.cases), CHUNK):
             cases = self.cases.take(slice(start, start + CHUNK))
             X = self._embedded_query(cases, precision, stored)
@@ -154,13 +154,13 @@ class CaseAnalysis:
                     return StreamBounds([], [], size, False)
                 X = _injected(X, injected.get(l, {}))
                 if l == len(self.layers) - 1:
-                    before.append(X)
+                    streams.append(X)
                     size = np.maximum(size, X.size.max(axis=0))
                 X = layer.neurons(X, precision, stored)
-            after.append(linear(self.W_U, X, precision, self.b_U, stored))
+            outputs.append(linear(self.W_U, X, precision, self.b_U, stored))
         for extent in extents:
             precision.expect(extent.logit)
-        return StreamBounds(before, after, size, not precision.broken)
+        return StreamBounds(streams, outputs, size, not precision.broken)
 
     def _among_candidates(
         self, past: list[PositionForms], precision: Format, stored: bool
@@ -226,7 +226,7 @@ class CaseAnalysis:
 
     def _embedded_query(self, cases: Cases, precision: Format, stored: bool) -> AffineForms:
         d = self.task.d
-        x = nothing(cases, d)
+        x = zeros(cases, d)
         x.coef[:, np.arange(d), np.arange(d)] = 1.0
         x.E[:] = self._input_errors(precision)
         x = folded(cases, x.const, x.coef, x.E)
@@ -252,7 +252,7 @@ def _injected(X: AffineForms, errors: dict[int, float]) -> AffineForms:
 def deviations(bounds: StreamBounds, variables: int, d: int, scales: np.ndarray | None = None) -> np.ndarray:
     """(D, variables): sup over all cases of |X_j / k - v|, for every coordinate and variable; k = 1 without `scales`."""
     worst = np.zeros((len(bounds.size), variables))
-    for X in bounds.before:
+    for X in bounds.stream:
         for v in range(variables):
             coef, centre, r = _share_of(X, v, d)
             k = np.ones(len(worst)) if scales is None else scales[:, v]
@@ -271,7 +271,7 @@ def held_scales(bounds: StreamBounds, variables: int, d: int) -> np.ndarray:
     what reads it undoes that.
     """
     product, square = np.zeros((len(bounds.size), variables)), np.zeros(variables)
-    for X in bounds.before:
+    for X in bounds.stream:
         for v in range(variables):
             coef, centre, r = _share_of(X, v, d)
             part = coef * r**2 + np.where(np.isfinite(X.middle), X.middle, 0.0) * centre

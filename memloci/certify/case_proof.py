@@ -161,7 +161,7 @@ class CaseProof:
         if f is None:
             return None
         worst = 0.0
-        for Y in bounds.after:
+        for Y in bounds.outputs:
             cases = Y.cases
             const, coef = Y.const[:, [o]] - float(f.b), Y.coef[:, [o]].copy()
             slack = 2 * OWN * abs(float(f.b))

@@ -15,7 +15,7 @@ import numpy as np
 from flint import arb
 
 from memloci.approx.kernels.rpe import LIN, LOG
-from memloci.certify.affine_forms import EXACT, AffineForms, add, folded, linear, nothing
+from memloci.certify.affine_forms import EXACT, AffineForms, add, folded, linear, zeros
 from memloci.certify.balls import Ball
 from memloci.certify.kernels import SumKernels, Taps
 from memloci.certify.pointers import LIBM
@@ -155,7 +155,7 @@ class UnnormalisedHeads:
         stored: bool,
     ) -> AffineForms:
         """What all heads together write."""
-        D, result = self.W_O.shape[1], nothing(like.cases, self.W_O.shape[1])
+        D, result = self.W_O.shape[1], zeros(like.cases, self.W_O.shape[1])
         const, coef, E = result.const, result.coef, result.E
         _, first, which = np.unique(queries.keys, axis=0, return_index=True, return_inverse=True)
         which = np.asarray(which).reshape(len(queries.keys))

@@ -17,16 +17,16 @@ def check(directory: Model, as_json: Json = False) -> None:
     from memloci import check as checker
 
     # In a process of its own, without this package on its path: nothing of memloci can reach it.
-    asked = [sys.executable, "-I", "-S", str(checker.__file__), str(directory), "--json"]
+    words = [sys.executable, "-I", "-S", str(checker.__file__), str(directory), "--json"]
     with progress_bar() as progress:
         progress("checking", 0.1)
-        done = subprocess.run(asked, capture_output=True, text=True)
+        done = subprocess.run(words, capture_output=True, text=True)
     try:
-        found = json.loads(done.stdout)
+        answer = json.loads(done.stdout)
     except ValueError:
         raise typer.Exit(FAILED) from RuntimeError(done.stderr)
-    if not found["confirmed"] and "claimed" not in found:
-        raise BadInput(f"{directory}: {found['problem']}")
-    write_text(done.stdout if as_json else checker.sentence(found) + "\n")
+    if not answer["confirmed"] and "claimed" not in answer:
+        raise BadInput(f"{directory}: {answer['problem']}")
+    write_text(done.stdout if as_json else checker.sentence(answer) + "\n")
     if done.returncode != DONE:
         raise typer.Exit(done.returncode)

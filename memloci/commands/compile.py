@@ -53,15 +53,15 @@ def compile(
         )
         built = pipeline.compile(record, plans.best, path=path)
         progress("measuring", 0.85)
-        seen = pipeline.measure(built.model, record, key=jr.key(seed))
+        measurement = pipeline.measure(built.model, record, key=jr.key(seed))
         progress("writing the report", 0.95)
-        pipeline.write(built, out, plans, seen)
+        pipeline.write(built, out, plans, measurement)
     if as_json:
         print_json(
             {"directory": str(out), "route": built.plan.route, "certificate": built.certificate.to_dict()}
         )
     else:
-        print_view(views.certificate_table(built.certificate, seen))
+        print_view(views.certificate_table(built.certificate, measurement))
         write_text(
             f"wrote {out}: model.safetensors, model.json, circuit.json, certificate.json, report.html\n"
         )

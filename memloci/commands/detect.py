@@ -55,7 +55,7 @@ def detect(
     if out is not None:
         require_writable(out)
     with progress_bar() as progress:
-        found = pipeline.detect(
+        detection = pipeline.detect(
             data,
             max_lag=max_lag,
             fdr=fdr,
@@ -66,10 +66,10 @@ def detect(
             progress=progress,
         )
         if out is not None:
-            found = pipeline.write_detection(found, out)
+            detection = pipeline.write_detection(detection, out)
     if as_json:
-        print_json(found.to_dict())
+        print_json(detection.to_dict())
         return
-    print_view(detection_view(str(data), found))
+    print_view(detection_view(str(data), detection))
     if out is not None:
         write_text(f"wrote {out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")

@@ -46,22 +46,24 @@ def measure(
             )
         model = model.using(path) if path else model
         progress("measuring", 0.1)
-        seen = pipeline.measure(model, task, key=jr.key(seed), sequences=sequences, length=length)
+        measurement = pipeline.measure(model, task, key=jr.key(seed), sequences=sequences, length=length)
         progress("certifying", 0.8)
         try:
             proved, refused = pipeline.verify(directory, path), None
         except BadInput as reason:  # what was seen stands, proved or not
             proved, refused = None, str(reason)
     if as_json:
-        told = {"certificate": proved.to_dict() if proved else None}
-        print_json({"measured": seen.to_dict(), **told, **({"refused": refused} if refused else {})})
+        certificates = {"certificate": proved.to_dict() if proved else None}
+        print_json(
+            {"measured": measurement.to_dict(), **certificates, **({"refused": refused} if refused else {})}
+        )
         return
     if proved:
-        print_view(views.certificate_table(proved, seen))
+        print_view(views.certificate_table(proved, measurement))
     else:
         write_text(f"not certified: {refused}\n")
         write_text(
-            f"largest error, sampled {number(seen.err_sampled)}, adversarial {number(seen.err_adversarial)}\n"
+            f"largest error, sampled {number(measurement.err_sampled)}, adversarial {number(measurement.err_adversarial)}\n"
         )
-    if seen.counterexample:
-        write_text(f"counterexample: {seen.counterexample}\n")
+    if measurement.counterexample:
+        write_text(f"counterexample: {measurement.counterexample}\n")

@@ -85,15 +85,15 @@ def plan(
         return
     with progress_bar() as progress:
         plans = make_plans(record, tolerance, precision, routes=route, progress=progress)
-        found = rates.stated(record)
+        curves = rates.stated(record)
         if with_rates:
-            found = rates.measured(record, (*plans.met, *plans.missed), rates.THOROUGH, progress)
+            curves = rates.measured(record, (*plans.met, *plans.missed), rates.THOROUGH, progress)
     if as_json:
-        proved = views.plans_dict(plans, found)
+        proved = views.plans_dict(plans, curves)
         print_json({**learnt, "proved": proved} if learnt else proved)
     else:
         print_view(views.plans_table(task, plans))
-        print_view(views.rates_table(found))
+        print_view(views.rates_table(curves))
     if not plans.met:
         raise typer.Exit(MISSED)
 
@@ -106,23 +106,25 @@ def _detected(
     from memloci.views.terminal.detection import detection_view, trials_table
 
     with progress_bar() as progress:
-        found = pipeline.detect(data, max_lag=max_lag, fdr=fdr, target=target, seed=seed, progress=progress)
-    if not quiet:
-        print_view(detection_view(data, found))
-    if found.task is None:
-        if quiet:
-            print_json({"learnt": found.to_dict(), "proved": None})
-        raise BadInput(
-            f"{data}: there is no task to plan for: kind {found.kind!r}; {found.notes[-1] if found.notes else ''}"
+        detection = pipeline.detect(
+            data, max_lag=max_lag, fdr=fdr, target=target, seed=seed, progress=progress
         )
-    learnt: dict[str, Any] = {"learnt": found.to_dict()}
+    if not quiet:
+        print_view(detection_view(data, detection))
+    if detection.task is None:
+        if quiet:
+            print_json({"learnt": detection.to_dict(), "proved": None})
+        raise BadInput(
+            f"{data}: there is no task to plan for: kind {detection.kind!r}; {detection.notes[-1] if detection.notes else ''}"
+        )
+    learnt: dict[str, Any] = {"learnt": detection.to_dict()}
     if with_trials:
         with progress_bar() as progress:
             progress("training the suggestion and two alternatives", 0.5)
-            rows = pipeline.try_architectures(found, data, target=target, seed=seed)
+            rows = pipeline.try_architectures(detection, data, target=target, seed=seed)
         learnt["tried"] = [row.to_dict() for row in rows]
         if not quiet:
             print_view(trials_table(rows))
     if not quiet:
         write_text("\nProved, given this task:\n")
-    return found.task, learnt
+    return detection.task, learnt

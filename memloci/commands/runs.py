@@ -48,28 +48,28 @@ def runs(
     from memloci.sweeps.runs import Runs
     from memloci.views.terminal import runs as views
 
-    found = Runs(store, sweep=sweep)
-    known = found.counts()
+    selected = Runs(store, sweep=sweep)
+    known = selected.counts()
     if status is not None and status not in known:
         raise BadInput(f"--status: unknown {status!r}; use {', '.join(known)}")
-    found = found.where(*(where or ()), *([f"status={status}"] if status else ()))
+    selected = selected.where(*(where or ()), *([f"status={status}"] if status else ()))
     if export is not None:
-        found.export(export)
+        selected.export(export)
     if report is not None:
         from memloci import pipeline
 
-        pipeline.write_sweep(sweep or store.name, found, report)
+        pipeline.write_sweep(sweep or store.name, selected, report)
     if track is not None:
         from memloci.train.options import tracker
 
-        histories = {row["key"][:12]: row["history"] for row in found.complete() if row["history"]}
+        histories = {row["key"][:12]: row["history"] for row in selected.complete() if row["history"]}
         tracker(track, store.parent)(histories)
-    lines = found.compare(*by, measure=measure) if by else None
+    lines = selected.compare(*by, measure=measure) if by else None
     if as_json:
-        print_json(list(found) if lines is None else lines)
+        print_json(list(selected) if lines is None else lines)
     elif lines is not None:
         print_view(views.comparison_table(lines, by or [], measure))
     elif export is not None:
-        write_text(f"wrote {export}: {len(found):,} runs\n")
+        write_text(f"wrote {export}: {len(selected):,} runs\n")
     else:
-        print_view(views.runs_table(found, limit))
+        print_view(views.runs_table(selected, limit))

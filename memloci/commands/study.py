@@ -66,8 +66,8 @@ def study(
     if listed:
         claims = [load_claim(name) for name in CLAIMS]
         if as_json:
-            told = ("id", "title", "statement", "source", "design")
-            print_json([{name: getattr(claim, name) for name in told} for claim in claims])
+            names_of_fields = ("id", "title", "statement", "source", "design")
+            print_json([{name: getattr(claim, name) for name in names_of_fields} for claim in claims])
         else:
             print_view(views.claims_table(claims))
         return

@@ -50,33 +50,33 @@ def sweep(
     from memloci.sweeps.grid import read_sweep
     from memloci.views.terminal import runs as views
 
-    asked = read_sweep(file, confirm=lambda count: None if yes or dry_run else _confirm_size(count))
+    grid = read_sweep(file, confirm=lambda count: None if yes or dry_run else _confirm_size(count))
     if dry_run:
-        found = start.forecast(asked, store, workers)
+        forecast = start.forecast(grid, store, workers)
         if as_json:
-            print_json(found.to_dict())
+            print_json(forecast.to_dict())
         else:
-            print_view(views.forecast_text(found))
+            print_view(views.forecast_text(forecast))
         return
-    page = report or store.with_name(f"{asked.name}.html")
+    page = report or store.with_name(f"{grid.name}.html")
     if page.is_dir() or not page.name:
         raise BadInput(f"--report: {page} is a directory; name the file to write")
     require_writable(page.parent)
     with progress_of_store(store) as progress:
         options: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
-        runs = start.sweep(asked, store=store, progress=progress, **options)
+        runs = start.sweep(grid, store=store, progress=progress, **options)
     from memloci import pipeline
 
-    pipeline.write_sweep(asked.name, runs, page)
+    pipeline.write_sweep(grid.name, runs, page)
     if as_json:
-        impossible = [each.to_dict() for each in asked.impossible]
-        told = {"sweep": asked.name, "store": str(store), "report": str(page)}
-        told |= {"runs": len(runs), **runs.counts()}
-        print_json({**told, "failures": views.failures(runs), "impossible": impossible})
+        impossible = [each.to_dict() for each in grid.impossible]
+        summary = {"sweep": grid.name, "store": str(store), "report": str(page)}
+        summary |= {"runs": len(runs), **runs.counts()}
+        print_json({**summary, "failures": views.failures(runs), "impossible": impossible})
     else:
-        print_view(views.sweep_text(asked.name, runs, asked.impossible))
+        print_view(views.sweep_text(grid.name, runs, grid.impossible))
         write_text(
-            f"memloci runs --store {shlex.quote(str(store))} --sweep {shlex.quote(asked.name)} shows them\n"
+            f"memloci runs --store {shlex.quote(str(store))} --sweep {shlex.quote(grid.name)} shows them\n"
         )
         write_text(f"wrote {page}\n")
     if runs.counts()["failed"]:

@@ -21,8 +21,8 @@ def theory(task: TaskName = None, as_json: Json = False) -> None:
     from memloci.tasks.load import load_task
     from memloci.theory.of_task import theory_of
 
-    found, verdicts = theory_of(load_task(task), task), published()
+    of_task, verdicts = theory_of(load_task(task), task), published()
     if as_json:
-        print_json(views.theory_dict(found, verdicts))
+        print_json(views.theory_dict(of_task, verdicts))
     else:
-        print_view(views.theory_view(found, verdicts))
+        print_view(views.theory_view(of_task, verdicts))

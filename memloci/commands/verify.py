@@ -14,12 +14,12 @@ def verify(directory: Model, as_json: Json = False) -> None:
 
     with progress_bar() as progress:
         progress("verifying", 0.1)
-        found = pipeline.verify(directory)
-        problem = pipeline.disagreement(directory, found)
+        certificate = pipeline.verify(directory)
+        problem = pipeline.disagreement(directory, certificate)
     if as_json:
-        print_json({"certificate": found.to_dict(), "agrees": problem is None, "problem": problem})
+        print_json({"certificate": certificate.to_dict(), "agrees": problem is None, "problem": problem})
     else:
-        print_view(views.certificate_table(found))
+        print_view(views.certificate_table(certificate))
         write_text(f"{problem}\n" if problem else "the certificate on file is confirmed\n")
-    if problem or not found.met:
+    if problem or not certificate.met:
         raise typer.Exit(MISSED)

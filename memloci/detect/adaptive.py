@@ -93,12 +93,12 @@ def adaptive_lags(series: Series, alpha: float) -> Pointers | None:
     for c in series.pointer_channels():
         if c == series.self_channel:
             continue  # the present symbol is what is to be predicted
-        for found in (_one_level(series, c, alpha), _two_levels(series, c)):
-            if found is None:
+        for candidate in (_one_level(series, c, alpha), _two_levels(series, c)):
+            if candidate is None:
                 continue
-            extra = NESTED_SHARE if any(t.first is not None for t in found.tables) else 0.0
-            if best is None or found.r2 - extra > best.r2:
-                best = found
+            extra = NESTED_SHARE if any(t.first is not None for t in candidate.tables) else 0.0
+            if best is None or candidate.r2 - extra > best.r2:
+                best = candidate
     return best
 
 
@@ -115,11 +115,11 @@ def _one_level(series: Series, c: int, alpha: float) -> Pointers | None:
     payloads = [k for k in range(series.d) if series.symbols[k] is None] or list(range(series.d))
     channels = [transform(series, X[:, k] * inside) for k in payloads]
     channels += [transform(series, X[:, k] ** 2 * inside) for k in payloads]
-    found: list[dict[tuple[int, int], tuple[float, float]]] = []
+    by_symbol: list[dict[tuple[int, int], tuple[float, float]]] = []
     for s in range(len(symbols)):
         at = np.flatnonzero(now == s)
         if len(at) < LEAST_ROWS:
-            found.append({})
+            by_symbol.append({})
             continue
         part = replace(series, rows=series.rows[at], y=series.y[at])
         y = part.y - part.y.mean()
@@ -132,8 +132,8 @@ def _one_level(series: Series, c: int, alpha: float) -> Pointers | None:
             place = (payloads[k % len(payloads)], z)
             if place not in mine or abs(b) > abs(mine[place][0]):
                 mine[place] = (float(b), term.p_value)
-        found.append(mine)
-    return _tables(series, c, found)
+        by_symbol.append(mine)
+    return _tables(series, c, by_symbol)
 
 
 def _tables(series: Series, c: int, fixed_by_symbol: list[dict]) -> Pointers | None:
@@ -157,17 +157,17 @@ def _tables(series: Series, c: int, fixed_by_symbol: list[dict]) -> Pointers | N
     for k in range(count):
         lags, p = [], 0.0
         for mine, everything in zip(rest, fixed_by_symbol, strict=True):
-            own = {place: v for place, v in mine.items() if place[0] == payload}
-            if len(own) == count:
-                place, (_, value) = sorted(own.items(), key=lambda i: -i[1][0])[k]
+            of_payload = {place: v for place, v in mine.items() if place[0] == payload}
+            if len(of_payload) == count:
+                place, (_, value) = sorted(of_payload.items(), key=lambda i: -i[1][0])[k]
                 lags.append(place[1])
                 p = max(p, value)
             elif (
-                own
+                of_payload
             ):  # one lag where others have two: both tables agree there, or one of them lies on a fixed lag
-                place = min(own, key=lambda q: abs(own[q][0] - levels[k]))
-                both = abs(own[place][0]) > 0.75 * abs(levels.sum())
-                lone = common and not both and abs(own[place][0] - levels[k]) > 0.3 * abs(levels[k])
+                place = min(of_payload, key=lambda q: abs(of_payload[q][0] - levels[k]))
+                both = abs(of_payload[place][0]) > 0.75 * abs(levels.sum())
+                lone = common and not both and abs(of_payload[place][0] - levels[k]) > 0.3 * abs(levels[k])
                 lags.append(min(common)[1] if lone else place[1])
             elif common and everything:  # the table lies on the fixed lag, whose coefficient is larger there
                 lags.append(min(z for _, z in common))
@@ -257,9 +257,9 @@ def _nested_scores(y: np.ndarray, V: np.ndarray, B: np.ndarray, count: int):
         sums[b] = (A * y[:, None]).T @ V
         sums_less[b] = sums[b] - beta[:, None] * ((A * V).T @ V)
         plain += (sums[b] ** 2).max(1) / n_b
-        own = sums_less[b] ** 2
-        own[np.arange(T), np.arange(T)] = 0.0
-        less += own.max(1) / n_b
+        squares = sums_less[b] ** 2
+        squares[np.arange(T), np.arange(T)] = 0.0
+        less += squares.max(1) / n_b
     gained = beta**2 * (V**2).sum(0) * float((V**2).mean())
     return plain, less + gained, sums, sums_less
 

@@ -48,11 +48,11 @@ def all_shifts(series: Series, e: np.ndarray, spectrum: np.ndarray) -> np.ndarra
 
 def scores(series: Series, e: np.ndarray, u: Transform) -> tuple[np.ndarray, np.ndarray]:
     """C(z) and its z-score for z = 0..T; `e` is a value per row, with mean 0."""
-    whole = series.scatter(e)
-    C = all_shifts(series, whole, u.spectrum)
+    residual = series.scatter(e)
+    C = all_shifts(series, residual, u.spectrum)
     near = C[: series.T + 1]
-    own = np.maximum(all_shifts(series, whole**2, u.squared)[: series.T + 1], 0.0)
-    return near, near / (np.sqrt(np.maximum(own, far_variance(series, C))) + 1e-12)
+    variance = np.maximum(all_shifts(series, residual**2, u.squared)[: series.T + 1], 0.0)
+    return near, near / (np.sqrt(np.maximum(variance, far_variance(series, C))) + 1e-12)
 
 
 def far_variance(series: Series, C: np.ndarray) -> float:

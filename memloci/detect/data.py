@@ -81,25 +81,25 @@ def _with_target(columns: Columns, y: Any, target: str | None, own_past: bool) -
         return _named(Recording(x, given, names, "y", None, alphabets, columns.notes))
     if target is None:
         target = "y" if "y" in columns.names and len(columns.names) > 1 else NEXT
-    kept, notes = _usable(columns, target)
-    columns = columns.select(kept)
+    usable, notes = _usable(columns, target)
+    columns = columns.select(usable)
     if target != NEXT and target not in columns.names:
         raise BadInput(f"no column is called {shorten(target)}; the columns are {', '.join(columns.names)}")
-    own = 0 if target == NEXT else columns.names.index(target)
+    target_column = 0 if target == NEXT else columns.names.index(target)
     if target == NEXT and len(columns.names) > 1:
         others = ", ".join(columns.names[1:])
         notes += (
             f"The target is the next value of {columns.names[0]}; --target chooses among {others} as well.",
         )
-    series = tuple(x[:, own] for x in columns.x)
+    series = tuple(x[:, target_column] for x in columns.x)
     if target == NEXT or own_past or len(columns.names) == 1:
         name = NEXT if target == NEXT or len(columns.names) == 1 else target
-        found = Recording(columns.x, series, columns.names, name, own, columns.alphabets)
+        result = Recording(columns.x, series, columns.names, name, target_column, columns.alphabets)
     else:
-        rest = [k for k in range(len(columns.names)) if k != own]
+        rest = [k for k in range(len(columns.names)) if k != target_column]
         inputs = columns.select(rest)
-        found = Recording(inputs.x, series, inputs.names, target, None, inputs.alphabets)
-    return _named(replace(found, notes=(*columns.notes, *notes)))
+        result = Recording(inputs.x, series, inputs.names, target, None, inputs.alphabets)
+    return _named(replace(result, notes=(*columns.notes, *notes)))
 
 
 # -- columns that cannot be used --------------------------------------------------------------------------
@@ -107,15 +107,15 @@ def _with_target(columns: Columns, y: Any, target: str | None, own_past: bool) -
 
 def _usable(columns: Columns, target: str) -> tuple[list[int], tuple[str, ...]]:
     """The columns with something to say, and a note about each of the others."""
-    kept, notes = [], []
+    usable, notes = [], []
     for k, name in enumerate(columns.names):
         values = np.concatenate([x[:, k] for x in columns.x])
-        seen = values[np.isfinite(values)]
-        if name != target and len(columns.names) > 1 and (reason := _useless(seen, values)):
+        finite = values[np.isfinite(values)]
+        if name != target and len(columns.names) > 1 and (reason := _useless(finite, values)):
             notes.append(f"Column {name} is left out: {reason}.")
         else:
-            kept.append(k)
-    return kept, tuple(notes)
+            usable.append(k)
+    return usable, tuple(notes)
 
 
 def _useless(present_values: np.ndarray, values: np.ndarray) -> str | None:
@@ -131,15 +131,15 @@ def _useless(present_values: np.ndarray, values: np.ndarray) -> str | None:
 
 def _named(recording: Recording) -> Recording:
     """Names that a task file can hold: letters, no digit at the end, no word of the language."""
-    taken: list[str] = []
+    chosen: list[str] = []
     for k, name in enumerate(recording.names):
         short = re.sub(r"\W", "_", name, flags=re.ASCII)[:30] or "x"
         if short[-1].isdigit() or not re.match(r"[A-Za-z_]", short):
             short = f"{re.sub(r'^[0-9]', '_', short)}{'_' if short[-1].isdigit() else ''}"
-        while short in functions() or short in CONSTANTS or short in taken:
+        while short in functions() or short in CONSTANTS or short in chosen:
             short = f"{short}_{'abcdefghijklmnopqrstuvwxyz'[k % 26]}"
-        taken.append(short)
-    return replace(recording, names=tuple(taken))
+        chosen.append(short)
+    return replace(recording, names=tuple(chosen))
 
 
 def _checked(recording: Recording) -> Recording:
@@ -148,14 +148,14 @@ def _checked(recording: Recording) -> Recording:
     if recording.steps < LEAST_STEPS:
         raise BadInput(f"{recording.steps} steps are too few to detect a memory; at least {LEAST_STEPS}")
     ys = np.concatenate(recording.y)
-    seen = ys[np.isfinite(ys)]
-    if len(seen) < min(LEAST_STEPS, len(recording.y)) or not len(seen):
+    finite = ys[np.isfinite(ys)]
+    if len(finite) < min(LEAST_STEPS, len(recording.y)) or not len(finite):
         raise BadInput(
-            f"the target has {len(seen)} values that are numbers; at least {LEAST_STEPS} are needed"
+            f"the target has {len(finite)} values that are numbers; at least {LEAST_STEPS} are needed"
         )
-    if seen.min() == seen.max():
+    if finite.min() == finite.max():
         raise BadInput("the target is constant, so nothing is remembered; choose another with --target")
-    if max(abs(seen.min()), abs(seen.max())) > 1e150:
+    if max(abs(finite.min()), abs(finite.max())) > 1e150:
         raise BadInput("the target has values beyond 1e150; divide it by a constant")
     notes = list(recording.notes)
     for k, name in enumerate(recording.names):
@@ -167,7 +167,7 @@ def _checked(recording: Recording) -> Recording:
             notes.append(
                 f"Column {name} misses {missing:,} of {len(values):,} values; the mean stands for them."
             )
-    if missing := len(ys) - len(seen):
+    if missing := len(ys) - len(finite):
         one_each = all(np.isfinite(y).sum() <= 1 for y in recording.y) and len(recording.y) > 1
         notes.append(
             "Each sequence has one target, at its last step."

@@ -72,19 +72,19 @@ class Columns:
             raise BadInput("there is no column")
         if len(set(lengths.values())) != 1:
             raise BadInput(f"columns differ in length: {shorten(lengths)}")
-        kept, names, alphabets, notes = [], [], [], []
+        columns, names, alphabets, notes = [], [], [], []
         for name, values in table.items():
             try:
                 column, alphabet = _column(np.asarray(values))
             except BadInput as reason:
                 notes.append(f"Column {name} is left out: {reason}.")
                 continue
-            kept.append(column)
+            columns.append(column)
             names.append(name)
             alphabets.append(alphabet)
-        if not kept:
+        if not columns:
             raise BadInput(f"no column holds numbers or a few symbols: {' '.join(notes)}")
-        return Columns((np.stack(kept, 1),), tuple(names), None, tuple(alphabets), tuple(notes))
+        return Columns((np.stack(columns, 1),), tuple(names), None, tuple(alphabets), tuple(notes))
 
 
 def default_names(d: int) -> tuple[str, ...]:
@@ -137,10 +137,10 @@ def _npz(content: bytes) -> Columns:
         raise BadInput(
             f"an array x is expected, and y if there is a target; found {', '.join(arrays) or 'none'}"
         )
-    found = Columns.of_array(arrays["x"])
+    columns = Columns.of_array(arrays["x"])
     if "y" not in arrays:
-        return found
-    return Columns(found.x, found.names, as_target(arrays["y"], found), found.alphabets)
+        return columns
+    return Columns(columns.x, columns.names, as_target(arrays["y"], columns), columns.alphabets)
 
 
 def _csv(content: bytes) -> Columns:
@@ -282,21 +282,21 @@ def as_target(y: Any, columns: Columns) -> tuple[np.ndarray, ...]:
     if isinstance(y, list | tuple) and len(y) == len(lengths) and all(np.ndim(each) >= 1 for each in y):
         parts = [np.asarray(each).reshape(len(each), -1) for each in y]
     else:
-        whole = _numeric(np.asarray(y), "y")
-        if whole.ndim >= 2 and whole.shape[-1] == 1:
-            whole = whole[..., 0]
-        if len(lengths) == 1 and whole.ndim == 1:
-            whole = whole[None]
-        if whole.ndim == 1 and len(whole) == len(lengths):
+        array = _numeric(np.asarray(y), "y")
+        if array.ndim >= 2 and array.shape[-1] == 1:
+            array = array[..., 0]
+        if len(lengths) == 1 and array.ndim == 1:
+            array = array[None]
+        if array.ndim == 1 and len(array) == len(lengths):
             ends = [np.full(n, np.nan) for n in lengths]
-            for end, value in zip(ends, whole, strict=True):
+            for end, value in zip(ends, array, strict=True):
                 end[-1] = value
             return tuple(ends)
-        if whole.ndim > 2 or whole.ndim == 0 or len(whole) != len(lengths):
+        if array.ndim > 2 or array.ndim == 0 or len(array) != len(lengths):
             raise BadInput(
                 f"y has shape {np.shape(y)}; one target per step of x is expected, {_shape(lengths)}"
             )
-        parts = [row[:, None] for row in whole]
+        parts = [row[:, None] for row in array]
     for part, n in zip(parts, lengths, strict=True):
         if part.shape != (n, 1):
             raise BadInput(

@@ -74,14 +74,14 @@ def detect(
         raise BadInput(f"fdr is a number between 0 and 1, found {shorten(fdr)}")
     tell = progress or (lambda text, done: None)
     tell("reading", 0.0)
-    found = recording(data, y, target, own_past)
-    series = prepare(found, int(max_lag))
+    recorded = recording(data, y, target, own_past)
+    series = prepare(recorded, int(max_lag))
     words = series.y_symbols is not None
     with _one_thread():
         answer = (
-            _of_words(series, found, fdr)
+            _of_words(series, recorded, fdr)
             if words
-            else _of_numbers(series, found, fdr, seed, with_reference, tell)
+            else _of_numbers(series, recorded, fdr, seed, with_reference, tell)
         )
     return replace(answer, seconds=time.perf_counter() - began)
 
@@ -215,9 +215,9 @@ def _mixed(series: Series, best: Explanation, fdr: float, progress: Progress) ->
     if best.tables or best.match:
         given = [c for memory, c in best.columns if memory is not None and not isinstance(memory, int)]
         more = fixed_lags(series, alpha, given)
-        wanted = tuple(dict.fromkeys((*best.places, *more.places)))
+        places = tuple(dict.fromkeys((*best.places, *more.places)))
         p_values = best.p_values | dict(zip(more.places, more.p_values, strict=True))
-        best = _better(best, replace(best, places=wanted, p_values=p_values))
+        best = _better(best, replace(best, places=places, p_values=p_values))
     elif pointers := adaptive_lags(left, alpha / 2):
         best = _better(best, replace(best, tables=pointers.tables))
     return best
@@ -270,14 +270,14 @@ def _outside(best: Explanation, explained: Explained, judged: Reference | None) 
 def influences(series: Series, target: np.ndarray) -> tuple[LagCorrelation, ...]:
     """The correlation with each channel at each lag."""
     e = target - target.mean()
-    found = []
+    listed = []
     for c, u in enumerate(linear_transforms(series)[:MOST_SHOWN]):
         C, z = scores(series, e, u)
         size = e.std() * u.u[series.inside > 0].std() * series.n + 1e-12
         with np.errstate(divide="ignore", invalid="ignore"):
             half = np.where(z != 0, np.abs(C / z), 0.0) * 1.96 / size
         lags = range(series.least, series.T + 1)
-        found.append(
+        listed.append(
             LagCorrelation(
                 series.names[c],
                 tuple(lags),
@@ -285,7 +285,7 @@ def influences(series: Series, target: np.ndarray) -> tuple[LagCorrelation, ...]
                 tuple(half[series.least :].tolist()),
             )
         )
-    return tuple(found)
+    return tuple(listed)
 
 
 # -- words ------------------------------------------------------------------------------------------------

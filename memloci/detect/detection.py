@@ -162,10 +162,10 @@ class Detection:
     def headline(self) -> str:
         """One sentence about what is explained."""
         e = self.explained
-        own = f"the memories explain {percent(max(e.r2, 0.0))} of the variance on held-out steps"
+        text = f"the memories explain {percent(max(e.r2, 0.0))} of the variance on held-out steps"
         if e.reference_r2 is None:
-            return own
-        return f"{own}, the reference {percent(max(e.reference_r2, 0.0))}"
+            return text
+        return f"{text}, the reference {percent(max(e.reference_r2, 0.0))}"
 
     def __str__(self) -> str:
         return f"{self.report}\n({decimals(self.seconds, 1)} s, false discovery rate {number(self.fdr)})"

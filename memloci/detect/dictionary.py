@@ -100,19 +100,19 @@ class FittedReadout:
         return out
 
     def feature_indices(self, level: int, without: int | None = None) -> np.ndarray:
-        wanted = [f.level <= level and (without is None or without not in f.reads) for f in self.features]
-        return np.flatnonzero([True, *wanted])
+        used = [f.level <= level and (without is None or without not in f.reads) for f in self.features]
+        return np.flatnonzero([True, *used])
 
     @cached_property
     def best(self) -> tuple[int, float, np.ndarray]:
         """The level and penalty with the least loss out of fold, and its predictions."""
         tried = []
         for level in range(LEVELS):
-            kept = self.feature_indices(level)
-            if tried and len(kept) == len(self.feature_indices(level - 1)):
+            used = self.feature_indices(level)
+            if tried and len(used) == len(self.feature_indices(level - 1)):
                 continue
             for penalty in PENALTIES:
-                out = self.predict(kept, penalty)
+                out = self.predict(used, penalty)
                 tried.append((float(np.mean((self.y - out) ** 2)), level, penalty, out))
         _, level, penalty, out = min(tried, key=lambda each: each[0])
         return level, penalty, out
@@ -140,16 +140,16 @@ class FittedReadout:
         level, penalty, out = self.best
         if len(self.rows) == self.series.n:
             return self.series.y - out
-        kept = self.feature_indices(level)
+        used = self.feature_indices(level)
         G, b = self.grams
-        beta = _solve(G.sum(0), b.sum(0), kept, penalty * len(self.rows))
-        whole = np.empty(self.series.n)
+        beta = _solve(G.sum(0), b.sum(0), used, penalty * len(self.rows))
+        predicted = np.empty(self.series.n)
         for part in np.array_split(np.arange(self.series.n), -(-self.series.n // MOST_ROWS)):
             features = list(dictionary(self.columns, part, self.y, self.rows))
             F = np.column_stack([np.ones(len(part)), *(f.values for f in features)])
-            whole[part] = F[:, kept] @ beta
-        whole[self.rows] = out
-        return self.series.y - whole
+            predicted[part] = F[:, used] @ beta
+        predicted[self.rows] = out
+        return self.series.y - predicted
 
 
 def _solve(G: np.ndarray, b: np.ndarray, indices: np.ndarray, penalty: float) -> np.ndarray:
@@ -191,10 +191,10 @@ def dictionary(
     fitted = rows if fitted is None else fitted
     M = [np.clip(c.values[rows], -6, 6) for c in columns]
     base = [np.clip(c.values[fitted], -6, 6) for c in columns]
-    found: list[Feature] = []
+    features: list[Feature] = []
 
     def add(values: np.ndarray, reads: Sequence[int], text: str, level: int) -> None:
-        found.append(Feature(values, frozenset(reads), text, level))
+        features.append(Feature(values, frozenset(reads), text, level))
 
     name = [c.name for c in columns]
     zero = [np.clip(-c.centre / c.scale, -6, 6) for c in columns]  # the user's 0
@@ -206,37 +206,37 @@ def dictionary(
                 value = literal(to_digits(s * columns[k].scale + columns[k].centre, 6))
                 add((np.abs(m - s) < 1e-6) * 1.0, [k], f"where({name[k]} == {value}, 1, 0)", 1)
             continue
-        own = m - zero[k]  # powers in the user's units
-        add(own**2, [k], f"{name[k]} ** 2", 1)
+        centred = m - zero[k]  # powers in the user's units
+        add(centred**2, [k], f"{name[k]} ** 2", 1)
         add(sign[k], [k], f"sign({name[k]})", 1)
-        add(own**3, [k], f"{name[k]} ** 3", 2)
-        add(np.abs(own), [k], f"abs({name[k]})", 2)
+        add(centred**3, [k], f"{name[k]} ** 3", 2)
+        add(np.abs(centred), [k], f"abs({name[k]})", 2)
         for q in _knots(base[k]):
             at = literal(to_digits(q * columns[k].scale + columns[k].centre, 3))
             add(np.maximum(m - q, 0.0), [k], f"max({name[k]} - {at}, 0)", 2)
             add((m > q) * 1.0, [k], f"where({name[k]} > {at}, 1, 0)", 2)
     few = len(M) <= 8
-    own = [m - o for m, o in zip(M, zero, strict=True)]
+    centred = [m - o for m, o in zip(M, zero, strict=True)]
     for i, j in combinations(range(len(M)), 2):
-        add(own[i] * own[j], [i, j], f"{name[i]} * {name[j]}", 1)
-        _pair_features(add, i, j, own, sign, name, columns, base, zero, few)
+        add(centred[i] * centred[j], [i, j], f"{name[i]} * {name[j]}", 1)
+        _pair_features(add, i, j, centred, sign, name, columns, base, zero, few)
     most = 5 if len(M) <= 7 else 4 if len(M) <= 9 else 3
     for size in range(3, min(len(M), most) + 1):
         if len(M) > 10:
             break
         for some in combinations(range(len(M)), size):
-            value = np.prod([own[k] for k in some], axis=0)
+            value = np.prod([centred[k] for k in some], axis=0)
             signs = np.prod([sign[k] for k in some], axis=0)
             add(value, some, " * ".join(name[k] for k in some), 2)
             if size == 3 or len(M) <= 5:
                 add(signs, some, " * ".join(f"sign({name[k]})" for k in some), 2)
     if len(M) > most:
         everything = range(len(M))
-        add(np.prod(own, axis=0), everything, " * ".join(name), 2)
+        add(np.prod(centred, axis=0), everything, " * ".join(name), 2)
         add(np.prod(sign, axis=0), everything, " * ".join(f"sign({n})" for n in name), 2)
     if len(M) > 1:
         _index_features(add, M, base, y, name)
-    return found
+    return features
 
 
 def _pair_features(add, i, j, values, sign, name, columns, base, zero, few) -> None:

@@ -76,10 +76,10 @@ class LagProfile:
         rho = np.exp(-theta * z) if self.tail == "exponential" else z**-theta
         L = int(fft.next_fast_len(2 * n, real=True))
         spectrum = fft.rfft(np.concatenate([[0.0], rho])[: n + 1], L)
-        whole = np.zeros(len(self.x))
+        filtered = np.zeros(len(self.x))
         for a, b in self.runs:
-            whole[a:b] = fft.irfft(fft.rfft(self.x[a:b], L) * spectrum, L)[: b - a]
-        u = whole[self.series.rows]
+            filtered[a:b] = fft.irfft(fft.rfft(self.x[a:b], L) * spectrum, L)[: b - a]
+        u = filtered[self.series.rows]
         return u
 
     def design(self, theta: float) -> np.ndarray:
@@ -112,8 +112,8 @@ class LagProfile:
         losses = [self.loss(g) for g in grid]
         k = int(np.argmin(losses))
         around = grid[max(k - 1, 0)], grid[min(k + 1, GRID - 1)]
-        found = optimize.minimize_scalar(self.loss, bounds=around, method="bounded", options={"xatol": 1e-5})
-        return float(np.exp(found.x)), float(found.fun)
+        solved = optimize.minimize_scalar(self.loss, bounds=around, method="bounded", options={"xatol": 1e-5})
+        return float(np.exp(solved.x)), float(solved.fun)
 
     def interval(self, theta: float) -> tuple[float, tuple[float, float]]:
         """The rate, and 95 % for it: where a parabola through the loss near the minimum is least, over draws of blocks.
@@ -162,32 +162,32 @@ def best_kernel(series: Series, alpha: float) -> KernelFit | None:
     loss, theta, profile = _best_tail(series, c, (), False)
     if theta > STEEPEST[profile.tail]:
         return None
-    straight, bent, count = _lag_lengths(series, alpha)
+    linear_length, curved_length, count = _lag_lengths(series, alpha)
     price = _price(series)
-    if series.n * np.log(loss) + 2 * price < straight:
+    if series.n * np.log(loss) + 2 * price < linear_length:
         return _refined(series, c, p, alpha)
     if count < LEAST_LAGS or loss > HOPELESS:
         return None
     # A curved readout, or a lag beside the kernel, hides it from a straight fit: compare once more with both.
-    found = _refined(series, c, p, alpha)
-    if found is None:
+    kernel = _refined(series, c, p, alpha)
+    if kernel is None:
         return None
-    numbers = 2 + len(found.spikes) + found.curved
-    length = series.n * np.log(1 - found.r2 + 1e-12) + numbers * price
-    return found if length < min(straight, bent) else None
+    numbers = 2 + len(kernel.spikes) + kernel.curved
+    length = series.n * np.log(1 - kernel.r2 + 1e-12) + numbers * price
+    return kernel if length < min(linear_length, curved_length) else None
 
 
 def _rough(series: Series, c: int, tail: str) -> tuple[float, str, int, float]:
     """(gain, tail, channel, theta) on a grid, from correlations up to the largest lag alone."""
     u = transform(series, series.X[:, c] * series.inside)
     C = all_shifts(series, series.scatter(series.y - series.y.mean()), u.spectrum)[1 : series.T + 1]
-    own = all_shifts(series, u.u, u.spectrum)[: series.T]
+    autocorrelation = all_shifts(series, u.u, u.spectrum)[: series.T]
     z = np.arange(1.0, series.T + 1)
     best = (0.0, tail, c, 1.0)
     low, high = RANGES[tail]
     for theta in np.exp(np.linspace(np.log(low), np.log(high), GRID)):
         rho = np.exp(-theta * z) if tail == "exponential" else z**-theta
-        variance = float(rho @ matmul_toeplitz(own, rho))
+        variance = float(rho @ matmul_toeplitz(autocorrelation, rho))
         gain = float(rho @ C) ** 2 / max(variance * series.n, 1e-12)
         best = max(best, (gain, tail, c, float(theta)))
     return best
@@ -203,16 +203,18 @@ def _lag_lengths(series: Series, alpha: float) -> tuple[float, float, int]:
     many lags were taken."""
     terms = select_lags(series, series.y, linear_transforms(series), alpha, most=MOST_LAGS)
     basis = Basis(series.y)
-    straight = bent = np.inf
+    linear_length = curved_length = np.inf
     for k, term in enumerate(terms, start=1):
         ((c, z),) = term.factors
         basis.add(series.clipped[series.rows - z, c])
-        straight = min(straight, series.n * np.log(np.mean(basis.r**2) + 1e-12) + k * _price(series))
+        linear_length = min(
+            linear_length, series.n * np.log(np.mean(basis.r**2) + 1e-12) + k * _price(series)
+        )
     if terms:
         index = series.y - basis.r
         r = series.y - _spline(index / (index.std() + 1e-12), series.y)
-        bent = series.n * np.log(np.mean(r**2) + 1e-12) + (len(terms) + 1) * _price(series)
-    return float(straight), float(bent), len(terms)
+        curved_length = series.n * np.log(np.mean(r**2) + 1e-12) + (len(terms) + 1) * _price(series)
+    return float(linear_length), float(curved_length), len(terms)
 
 
 def _splines(index: np.ndarray) -> np.ndarray:
@@ -231,8 +233,8 @@ def _refined(series: Series, c: int, p: float, alpha: float) -> KernelFit | None
     curved = False
     while True:
         loss, theta, profile = _best_tail(series, c, spikes, curved)
-        bent = LagProfile(series, profile.tail, c, spikes, True)
-        if not curved and loss - bent.fit(theta)[0] > LINK_GAIN:
+        curved_profile = LagProfile(series, profile.tail, c, spikes, True)
+        if not curved and loss - curved_profile.fit(theta)[0] > LINK_GAIN:
             curved = True
             loss, theta, profile = _best_tail(series, c, spikes, curved)
         more = _spikes(series, profile, theta, alpha)
@@ -287,9 +289,9 @@ def _spikes(series: Series, profile: LagProfile, theta: float, alpha: float) -> 
 
 def _independent(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
     basis = Basis(columns[0] if len(columns) else np.zeros(2))
-    kept = []
+    independent = []
     for u in columns:
         if basis.orthogonal(u) @ u > 1e-8 * (u @ u + 1e-12):
             basis.add(u)
-            kept.append(u)
-    return kept
+            independent.append(u)
+    return independent

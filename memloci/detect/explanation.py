@@ -52,50 +52,50 @@ class Explanation:
             ("essential", self.kernel is not None),
             ("matched", self.match is not None),
         ]
-        present = [name for name, there in parts if there]
+        present = [name for name, present_part in parts if present_part]
         return present[0] if len(present) == 1 else "mixed" if present else "none"
 
     @property
     def numbers(self) -> dict[Any, int]:
         """The number of each memory: by lag, by table, `kernel`, `key`, `match`."""
-        found: dict[Any, int] = {z: k + 1 for k, z in enumerate(self.lags)}
-        if self.match is not None and self.series.least and 1 not in found:
-            found = {1: 1} | {
+        numbers: dict[Any, int] = {z: k + 1 for k, z in enumerate(self.lags)}
+        if self.match is not None and self.series.least and 1 not in numbers:
+            numbers = {1: 1} | {
                 z: k + 2 for k, z in enumerate(self.lags)
             }  # the key of a match is the token before
-        k = len(found)
+        k = len(numbers)
         for i, table in enumerate(self.tables):
             if table.first is not None:
                 k += 1
-                found["first", i] = k
+                numbers["first", i] = k
             k += 1
-            found["table", i] = k
-        for name, there in (("kernel", self.kernel), ("match", self.match)):
-            if there is not None:
+            numbers["table", i] = k
+        for name, part in (("kernel", self.kernel), ("match", self.match)):
+            if part is not None:
                 k += 1
-                found[name] = k
-        return found
+                numbers[name] = k
+        return numbers
 
     @cached_property
     def columns(self) -> list[tuple[Any, Column]]:
         """Each recalled column, with the memory that it belongs to (None: the present)."""
         s, number = self.series, self.numbers
         places = sorted({*self.places, *(self._spike_places())}, key=lambda p: (p[1], p[0]))
-        found: list[tuple[Any, Column]] = [
+        columns: list[tuple[Any, Column]] = [
             (z or None, lag_column(s, c, z, number[z] if z else 0)) for c, z in places
         ]
         for i, table in enumerate(self.tables):
             if not s.least and (table.channel, 0) not in self.places and i == 0:
-                found.append((None, lag_column(s, table.channel, 0, 0)))
+                columns.append((None, lag_column(s, table.channel, 0, 0)))
             if table.first is not None:
-                found.append((("first", i), pointer_column(s, table, number["first", i], first=True)))
-            found.append((("table", i), pointer_column(s, table, number["table", i])))
+                columns.append((("first", i), pointer_column(s, table, number["first", i], first=True)))
+            columns.append((("table", i), pointer_column(s, table, number["table", i])))
         if self.kernel is not None:
             name = f"{s.names[self.kernel.channel]}{number['kernel']}"
-            found.append(("kernel", replace(self.kernel.column, name=name)))
+            columns.append(("kernel", replace(self.kernel.column, name=name)))
         if self.match is not None:
-            found.append(("match", match_column(s, self.match, number["match"])))
-        return found
+            columns.append(("match", match_column(s, self.match, number["match"])))
+        return columns
 
     def _spike_places(self) -> list[Place]:
         return [(self.kernel.channel, z) for z in self.kernel.spikes] if self.kernel else []
@@ -117,13 +117,13 @@ class Explanation:
             if memory is not None:
                 gain = self.readout.t_without(k)[1]
                 effects[memory] = max(gain, effects.get(memory, 0.0))
-        found = []
+        memories = []
         for z in self.lags:
             channels = tuple(
                 dict.fromkeys(s.names[c] for c, lag in [*self.places, *self._spike_places()] if lag == z)
             )
             values = [self.p_values[p] for p in self.places if p[1] == z and p in self.p_values]
-            found.append(DetectedMemory(channels, effects.get(z, 0.0), min(values, default=None), lag=z))
+            memories.append(DetectedMemory(channels, effects.get(z, 0.0), min(values, default=None), lag=z))
         for i, table in enumerate(self.tables):
             name = s.names[table.channel]
             symbols = [literal(v) for v in s.symbols[table.channel]]  # pyright: ignore[reportOptionalIterable]
@@ -131,8 +131,8 @@ class Explanation:
             if table.first is not None:
                 first = {k: int(z) for k, z in zip(symbols, table.first, strict=True)}
                 gain = effects.get(("first", i), 0.0)
-                found.append(DetectedMemory((name,), gain, table.p_value, lag_table=first, reads=name))
-            whole: dict[str, Any] = (
+                memories.append(DetectedMemory((name,), gain, table.p_value, lag_table=first, reads=name))
+            lag_table: dict[str, Any] = (
                 {k: int(z) for k, z in zip(symbols, table.lags, strict=True)}
                 if table.first is None
                 else {
@@ -141,15 +141,15 @@ class Explanation:
                 }
             )
             gain = effects.get(("table", i), 0.0)
-            found.append(DetectedMemory(payload, gain, table.p_value, lag_table=whole, reads=name))
+            memories.append(DetectedMemory(payload, gain, table.p_value, lag_table=lag_table, reads=name))
         if self.kernel is not None:
             k = self.kernel
-            found.append(
+            memories.append(
                 DetectedMemory((s.names[k.channel],), effects.get("kernel", 0.0), k.p_value, kernel=k.text)
             )
         if self.match is not None:
             m = self.match
-            found.append(
+            memories.append(
                 DetectedMemory(
                     (s.names[m.payload],),
                     effects.get("match", 0.0),
@@ -158,7 +158,7 @@ class Explanation:
                     offset=m.offset,
                 )
             )
-        return tuple(found)
+        return tuple(memories)
 
     def _match_text(self) -> str:
         assert self.match is not None
@@ -187,29 +187,29 @@ class Explanation:
         return {**data, "channels": self._channels(), **listed, "readout": text}, share
 
     def _memory_tables(self) -> list[dict[str, Any]]:
-        numbers, found = self.numbers, []
+        numbers, tables = self.numbers, []
         lags = sorted(z for z in numbers if isinstance(z, int))
-        found += [{"lag": int(z)} for z in lags]
+        tables += [{"lag": int(z)} for z in lags]
         for i, table in enumerate(self.tables):
             name = self.series.names[table.channel]
             values = [literal(v) for v in self.series.symbols[table.channel]]  # pyright: ignore[reportOptionalIterable]
             if table.first is not None:
-                found.append({"lag": _cases(f"{name}0", values, [str(int(z)) for z in table.first])})
+                tables.append({"lag": _cases(f"{name}0", values, [str(int(z)) for z in table.first])})
                 inner = [
                     _cases(f"{name}{numbers['first', i]}", values, [str(int(z)) for z in row])
                     for row in table.lags
                 ]
-                found.append({"lag": _cases(f"{name}0", values, inner)})
+                tables.append({"lag": _cases(f"{name}0", values, inner)})
             else:
-                found.append({"lag": _cases(f"{name}0", values, [str(int(z)) for z in table.lags])})
+                tables.append({"lag": _cases(f"{name}0", values, [str(int(z)) for z in table.lags])})
         if self.kernel is not None:
             one: dict[str, Any] = {"kernel": self.kernel.text}
             if self.kernel.tail == "power" and self.kernel.rate <= 1:
                 one["horizon"] = min(self.series.steps, 100_000)
-            found.append(one)
+            tables.append(one)
         if self.match is not None:
-            found.append({"match": self._match_text(), "which": "latest", "offset": self.match.offset})
-        return found
+            tables.append({"match": self._match_text(), "which": "latest", "offset": self.match.offset})
+        return tables
 
     def _channels(self) -> list[dict[str, Any]]:
         """Those that are used, with the values seen; a finite alphabet where symbols choose lags or are keys."""
@@ -219,15 +219,15 @@ class Explanation:
         used |= symbolic | {t.payload for t in self.tables}
         used |= {self.kernel.channel} if self.kernel else set()
         used |= {self.match.payload} if self.match else set()
-        found = []
+        channels = []
         for c in sorted(used):
             values = s.symbols[c]
             if values is not None and (c in symbolic or len(values) <= 16):
-                found.append({"name": s.names[c], "values": [_plain(v) for v in values.tolist()]})
+                channels.append({"name": s.names[c], "values": [_plain(v) for v in values.tolist()]})
             else:
                 low, high = float(np.nanmin(s.raw[:, c])), float(np.nanmax(s.raw[:, c]))
-                found.append({"name": s.names[c], "range": [_outward(low, -1), _outward(high, 1)]})
-        return found
+                channels.append({"name": s.names[c], "range": [_outward(low, -1), _outward(high, 1)]})
+        return channels
 
 
 def _cases(variable: str, values: list[str], results: list[str]) -> str:

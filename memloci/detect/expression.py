@@ -90,12 +90,12 @@ def _fitted(series: Series, readout: FittedReadout, texts: Sequence[str]) -> tup
 
 
 def _sum(parts: Sequence[tuple[float, str]]) -> str:
-    found = ""
+    total = ""
     for b, text in parts:
         size = to_digits(abs(b), 4)
         term = literal(size) if not text else text if size == 1 else f"{literal(size)} * {text}"
-        found += (f" {'-' if b < 0 else '+'} " if found else "-" if b < 0 else "") + term
-    return found or "0"
+        total += (f" {'-' if b < 0 else '+'} " if total else "-" if b < 0 else "") + term
+    return total or "0"
 
 
 def raw_values(column: Column) -> np.ndarray:

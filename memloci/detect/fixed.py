@@ -54,14 +54,14 @@ def fixed_lags(
     series: Series, alpha: float, fixed_columns: Sequence[Column] = (), thorough: bool = True
 ) -> FixedLags:
     """The lags of a target, beside other recalled columns that are given."""
-    taken = [c.values for c in fixed_columns]
-    places, p_values = _first_order(series, series.y, alpha, taken, thorough)
+    fixed_values = [c.values for c in fixed_columns]
+    places, p_values = _first_order(series, series.y, alpha, fixed_values, thorough)
     capped = len(places) >= MOST_LAGS
     readout: FittedReadout | None = None
     for k in range(ROUNDS):
         proposed = list(places)
         if thorough and (readout is None or readout.r2 < ENOUGH):
-            r = readout.residual() if readout else _residual(series, places, taken)
+            r = readout.residual() if readout else _residual(series, places, fixed_values)
             proposed += [p for p in _proposals(series, r, alpha) if p not in proposed][
                 : MOST_LAGS - len(proposed)
             ]
@@ -79,13 +79,13 @@ def fixed_lags(
             break
     if readout is None or not places:
         return FixedLags((), (), (), (), None)
-    found = _described(places, readout, p_values, fixed_columns, capped, series)
-    if not thorough or found.readout is None:
-        return found
-    moved, readout = _shifted_to_neighbours(series, list(found.places), found.readout, fixed_columns)
-    if tuple(moved) == found.places:
-        return found
-    return replace(_described(moved, readout, p_values, fixed_columns, capped, series), minor=found.minor)
+    selection = _described(places, readout, p_values, fixed_columns, capped, series)
+    if not thorough or selection.readout is None:
+        return selection
+    moved, readout = _shifted_to_neighbours(series, list(selection.places), selection.readout, fixed_columns)
+    if tuple(moved) == selection.places:
+        return selection
+    return replace(_described(moved, readout, p_values, fixed_columns, capped, series), minor=selection.minor)
 
 
 def columns_of(series: Series, places: Sequence[Place], fixed_columns: Sequence[Column] = ()) -> list[Column]:
@@ -154,7 +154,7 @@ def _proposals(series: Series, r: np.ndarray, alpha: float) -> list[Place]:
     bound = np.quantile(np.abs(r), 0.995)
     cut = np.clip(r, -bound, bound)
     log_r = np.log(np.abs(cut) + 0.05 * (np.median(np.abs(cut)) + 1e-12))
-    found: dict[Place, float] = {}
+    p_values: dict[Place, float] = {}
     for target, channels, per in (
         (cut, waves, len(HARMONICS)),
         (log_r - log_r.mean(), logs, 1),
@@ -163,8 +163,8 @@ def _proposals(series: Series, r: np.ndarray, alpha: float) -> list[Place]:
         for term in select_lags(series, target, channels, PROPOSAL_SHARE * alpha, most=6):
             ((c, z),) = term.factors
             place = (c // per, z)
-            found[place] = min(term.p_value, found.get(place, 1.0))
-    return sorted(found, key=lambda p: found[p])
+            p_values[place] = min(term.p_value, p_values.get(place, 1.0))
+    return sorted(p_values, key=lambda p: p_values[p])
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:

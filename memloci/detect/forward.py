@@ -72,8 +72,8 @@ def p_value(series: Series, r: np.ndarray, u: np.ndarray, channel: Transform | N
     variance = float(products @ products)
     if channel is not None:
         shifted = all_shifts(series, series.scatter(e), channel.spectrum)
-        own = float((channel.u[series.rows] ** 2).sum()) + 1e-12
-        variance = max(variance, far_variance(series, shifted) * min(size / own, 1.0))
+        power = float((channel.u[series.rows] ** 2).sum()) + 1e-12
+        variance = max(variance, far_variance(series, shifted) * min(size / power, 1.0))
     sums = np.bincount(series.blocks, products)
     t = C / (np.sqrt(float(sums @ sums)) + 1e-12)
     return max(z_p_value(C / np.sqrt(variance + 1e-12)), t_p_value(series, t))
@@ -96,18 +96,18 @@ def select_lags(
         basis.add(u)
     chosen: list[LagTerm] = []
     count = len(channels) * (series.T + 1 - first)
-    own = [_squares(series, u) for u in channels]  # sum over rows of u_{t-z}^2
-    taken = [np.zeros(series.T + 1) for _ in channels]
+    power = [_squares(series, u) for u in channels]  # sum over rows of u_{t-z}^2
+    explained = [np.zeros(series.T + 1) for _ in channels]
     new = basis.Q
     while len(chosen) < most:
         best: tuple[float, int, int] | None = None
-        whole = series.scatter(basis.r)
+        residual = series.scatter(basis.r)
         for c, u in enumerate(channels):
             for q in new.T:
-                taken[c] += all_shifts(series, series.scatter(q), u.spectrum)[: series.T + 1] ** 2
-            C = all_shifts(series, whole, u.spectrum)
-            left = np.maximum(own[c] - taken[c], 0.0)
-            share = left / (own[c] + 1e-12)
+                explained[c] += all_shifts(series, series.scatter(q), u.spectrum)[: series.T + 1] ** 2
+            C = all_shifts(series, residual, u.spectrum)
+            left = np.maximum(power[c] - explained[c], 0.0)
+            share = left / (power[c] + 1e-12)
             gain = np.where(share > COLLINEAR, C[: series.T + 1] ** 2 / (left + 1e-12), 0.0)
             gain[:first] = 0.0
             z = int(np.argmax(gain))
@@ -116,7 +116,7 @@ def select_lags(
         assert best is not None
         _, c, z = best
         u = basis.orthogonal(channels[c].u[series.rows - z])
-        if u @ u < COLLINEAR * max(own[c][z], 1e-12):
+        if u @ u < COLLINEAR * max(power[c][z], 1e-12):
             break
         p = count * p_value(series, basis.r, u, channels[c])
         if p > alpha:
@@ -179,9 +179,9 @@ def best_pairs(series: Series, basis: Basis, alpha: float, most: int = 2) -> lis
     """The pairs of lags whose product explains most of the residual, if chance would not."""
     first, T = series.least, series.T
     count = (series.d * (T + 1 - first)) ** 2 / 2
-    found = _scan_pairs(series, basis.r)
+    pairs = _scan_pairs(series, basis.r)
     chosen: list[LagTerm] = []
-    for _, a, b in found:
+    for _, a, b in pairs:
         if any({a, b} & set(term.factors) for term in chosen):
             continue
         u = basis.orthogonal(product_of(series, (a, b)))
@@ -195,10 +195,10 @@ def best_pairs(series: Series, basis: Basis, alpha: float, most: int = 2) -> lis
 
 
 def product_of(series: Series, factors: Sequence[tuple[int, int]]) -> np.ndarray:
-    found = np.ones(series.n)
+    product = np.ones(series.n)
     for c, z in factors:
-        found = found * series.clipped[series.rows - z, c]
-    return found - found.mean()
+        product = product * series.clipped[series.rows - z, c]
+    return product - product.mean()
 
 
 def _scan_pairs(series: Series, r: np.ndarray) -> list[tuple[float, tuple[int, int], tuple[int, int]]]:
@@ -216,7 +216,7 @@ def _scan_pairs(series: Series, r: np.ndarray) -> list[tuple[float, tuple[int, i
     spectra = fft.rfft(padded, axis=1)
     power = float((E**2).mean())
     lags = np.arange(series.least, series.T + 1)
-    found = []
+    pairs = []
     for c in range(series.d):
         # E[x_a^2 x_b^2] depends on a - b; taken over the stretch.
         moments = [
@@ -236,8 +236,8 @@ def _scan_pairs(series: Series, r: np.ndarray) -> list[tuple[float, tuple[int, i
                     variance = power * L * moments[k][b - a]  # x_{t-a}^2 x_{t-b}^2
                     score = C[row, b] / np.sqrt(np.maximum(variance, far_power[row]) + 1e-12)
                     top = int(np.argmax(np.abs(score)))
-                    found.append((float(abs(score[top])), (c, a), (k, int(b[top]))))
-    return sorted(found, reverse=True)[:8]
+                    pairs.append((float(abs(score[top])), (c, a), (k, int(b[top]))))
+    return sorted(pairs, reverse=True)[:8]
 
 
 def linear_transforms(series: Series) -> list[Transform]:

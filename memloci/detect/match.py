@@ -42,11 +42,11 @@ def matched_at(series: Series, key: int, offset: int) -> np.ndarray:
     late = series.least
     now = series.rows - late
     last = now - 1 - offset + late * 0
-    wanted = (part[series.rows].astype(np.int64) * (len(values) + 1) + code[now]) * N + last
-    at = np.searchsorted(tokens, wanted, side="right") - 1
-    found = tokens[np.maximum(at, 0)]
-    same = (at >= 0) & (found // N == wanted // N) & (last >= 0)
-    return np.where(same, found % N + offset, -1)
+    searched = (part[series.rows].astype(np.int64) * (len(values) + 1) + code[now]) * N + last
+    at = np.searchsorted(tokens, searched, side="right") - 1
+    nearest = tokens[np.maximum(at, 0)]
+    same = (at >= 0) & (nearest // N == searched // N) & (last >= 0)
+    return np.where(same, nearest % N + offset, -1)
 
 
 def match_column(series: Series, match: DetectedMatch, number: int) -> Column:

@@ -51,12 +51,12 @@ def parity(series: Series, seed: int, alpha: float) -> Parity | None:
         chosen = [place for place, on in zip(unknowns, answer[:-1], strict=True) if on]
         if not 2 <= len(chosen) <= MOST_SIGNS:
             continue
-        said = np.full(series.n, bool(answer[-1]))
+        predicted = np.full(series.n, bool(answer[-1]))
         for c, z in chosen:
-            said ^= negative[series.rows - z, c]
+            predicted ^= negative[series.rows - z, c]
         others = np.ones(series.n, bool)
         others[some] = False
-        right = float((said == bits)[others].mean())
+        right = float((predicted == bits)[others].mean())
         p = float(DRAWS * stats.binom.sf(round(right * others.sum()) - 1, int(others.sum()), 0.5))
         if p <= alpha and right > 0.7:
             return Parity(tuple(sorted(chosen, key=lambda q: q[1])), right, p)

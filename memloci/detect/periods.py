@@ -39,7 +39,7 @@ def find_periods(series: Series, alpha: float) -> tuple[Period, ...]:
     spread = np.quantile(np.abs(y), 0.995)
     y = np.clip(y, -spread, spread)
     most = min(max(2, series.T), len(y) // LEAST_CYCLES)
-    found: list[Period] = []
+    periods: list[Period] = []
     for _ in range(MOST_PERIODS):
         shares = {P: _share(y, P) for P in range(2, most + 1)}
         if not shares:
@@ -51,9 +51,9 @@ def find_periods(series: Series, alpha: float) -> tuple[Period, ...]:
         p_value = len(shares) * _p_value(y, P)
         if p_value > alpha:
             break
-        found.append(Period(P, shares[P], p_value))
+        periods.append(Period(P, shares[P], p_value))
         y = y - _phase_means(y, y, P)
-    return tuple(found)
+    return tuple(periods)
 
 
 def _phase_means(train: np.ndarray, at: np.ndarray, P: int, start: int = 0) -> np.ndarray:

@@ -88,9 +88,9 @@ class Series:
 
     def scatter(self, values: np.ndarray) -> np.ndarray:
         """A value per row, on the axis of time."""
-        whole = np.zeros(len(self.X))
-        whole[self.rows] = values
-        return whole
+        scattered = np.zeros(len(self.X))
+        scattered[self.rows] = values
+        return scattered
 
     def pointer_channels(self) -> Iterator[int]:
         for c, values in enumerate(self.symbols):
@@ -114,8 +114,8 @@ def prepare(recording: Recording, max_lag: int) -> Series:
             f"{recording.steps:,} steps: {sum(map(len, ys)):,} of them, in evenly spaced stretches, are searched."
         )
     elif recording.steps > MOST_STEPS * 1.5:
-        kept = np.linspace(0, len(xs) - 1, max(1, int(len(xs) * MOST_STEPS / recording.steps))).astype(int)
-        xs, ys = tuple(xs[k] for k in kept), tuple(ys[k] for k in kept)
+        sampled = np.linspace(0, len(xs) - 1, max(1, int(len(xs) * MOST_STEPS / recording.steps))).astype(int)
+        xs, ys = tuple(xs[k] for k in sampled), tuple(ys[k] for k in sampled)
         notes.append(f"{recording.steps:,} steps: {len(xs):,} of the sequences, evenly spaced, are searched.")
     longest = max(map(len, ys))
     reach = longest // 4 if len(ys) < 4 else longest - 1
@@ -197,13 +197,15 @@ def _standard(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _alphabet(values: np.ndarray) -> np.ndarray | None:
     """The distinct values, where they are few and each is seen often; only whole numbers can be many."""
-    seen = values[np.isfinite(values)]
-    some = np.unique(seen[:: max(1, len(seen) // 20_000)])
+    finite = values[np.isfinite(values)]
+    some = np.unique(finite[:: max(1, len(finite) // 20_000)])
     if len(some) > MOST_SYMBOLS:
         return None
-    found = np.unique(seen)
-    few = len(found) <= MOST_POINTER_SYMBOLS and len(found) * 8 <= len(seen)
-    whole = (
-        len(found) * 8 <= len(seen) and len(found) <= MOST_SYMBOLS and bool((found == np.round(found)).all())
+    symbols = np.unique(finite)
+    few = len(symbols) <= MOST_POINTER_SYMBOLS and len(symbols) * 8 <= len(finite)
+    whole_numbers = (
+        len(symbols) * 8 <= len(finite)
+        and len(symbols) <= MOST_SYMBOLS
+        and bool((symbols == np.round(symbols)).all())
     )
-    return found if few or whole else None
+    return symbols if few or whole_numbers else None

@@ -117,13 +117,13 @@ def _compared(run: Run, subject: Subject, proved: Restated, known: Reference, n:
     if known.target is not None and proved.bound is not None:
         off = Observed(np.abs(theirs - known.target[:, :n]).max())
     limit_from_target = None if off is None else float(proved.bound or 0.0)
-    found = Difference(n, len(theirs), Observed(apart), off, limit, limit_from_target)
-    if not found.within:
+    difference = Difference(n, len(theirs), Observed(apart), off, limit, limit_from_target)
+    if not difference.within:
         raise Disagreement(
             f"at length {n} the exported model differs from ours by {number(apart)}, allowed is {number(limit)}"
             + ("" if off is None else f", and from the target by {number(off)}")
         )
-    return found
+    return difference
 
 
 @eqx.filter_jit

@@ -50,12 +50,12 @@ class Outer(nn.Module):
         return SimpleNamespace(logits=self.head(X if self.ln_out is None else self.ln_out(X)))
 
 
-def _give_points(part: GeneralizedComponent, own: nn.Module, names: tuple) -> None:
+def _give_points(part: GeneralizedComponent, module: nn.Module, names: tuple) -> None:
     """Hook points in place of the module's, which the bridge's part then has too."""
-    for name, child in list(own.named_children()):
+    for name, child in list(module.named_children()):
         if isinstance(child, nn.Identity) and name.startswith(names):
             point = HookPoint()
-            setattr(own, name, point)
+            setattr(module, name, point)
             setattr(part, name, point)
 
 

@@ -75,13 +75,13 @@ def format_of(name: object) -> ExportFormat:
     """The format of that name, where what it needs is installed."""
     if not isinstance(name, str) or name not in FORMATS:
         raise BadInput(f"format {shorten(name)} is unknown; use {', '.join(FORMATS)}")
-    found = FORMATS[name]
-    for package in found.needs:
+    chosen = FORMATS[name]
+    for package in chosen.needs:
         try:
             importlib.import_module(package)
         except ImportError:
             raise BadInput(f"export to {name} needs the package {package}: {INSTALL}") from None
-    return found
+    return chosen
 
 
 def export(source: Any, to: str, out: str | Path, *, lengths: Sequence[int] = LENGTHS) -> Export:
@@ -96,10 +96,10 @@ def export(source: Any, to: str, out: str | Path, *, lengths: Sequence[int] = LE
             Path(folder, name).write_bytes(data)
         run = home.runner(Path(folder))
         if chosen.network:
-            seen = compare(run, subject, proved, lengths)
+            differences = compare(run, subject, proved, lengths)
         else:
-            seen = home.observed(run, subject, proved)
+            differences = home.observed(run, subject, proved)
     written[CERTIFICATE] = json_bytes(proved.to_dict())
-    written[CHECK] = json_bytes([each.to_dict() for each in seen])
+    written[CHECK] = json_bytes([each.to_dict() for each in differences])
     replace_together(Path(out), written)
-    return Export(to, str(out), tuple(sorted(written)), proved, seen)
+    return Export(to, str(out), tuple(sorted(written)), proved, differences)

@@ -121,12 +121,12 @@ def imported(source: Any) -> Imported:
         except BadInput as error:
             raise error.within(str(source)) from None
     settings: Any = getattr(source, "config", None)
-    own: Any = getattr(source, "state_dict", None)
-    if not isinstance(settings, Mapping) or not callable(own):
+    state_dict: Any = getattr(source, "state_dict", None)
+    if not isinstance(settings, Mapping) or not callable(state_dict):
         raise BadInput(
             f"expected a folder of `memloci export --to torch` or a module of its modeling.py, found {shorten(source)}"
         )
-    state: Any = own()
+    state: Any = state_dict()
     tensors = {str(name): _numbers(str(name), tensor) for name, tensor in state.items()}
     return _from_parts(dict(settings), tensors)
 

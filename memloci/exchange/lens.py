@@ -82,7 +82,7 @@ def patch(model: LensModel, x, cache, name: str, metric, *, positions=None, head
         )
     rows = range(value.shape[position]) if positions else [None]
     columns = range(value.shape[head]) if heads else [None]
-    found = torch.zeros(len(rows), len(columns), dtype=value.dtype)
+    effects = torch.zeros(len(rows), len(columns), dtype=value.dtype)
     for i, t in enumerate(rows):
         for j, h in enumerate(columns):
             where = [slice(None)] * value.ndim
@@ -101,10 +101,10 @@ def patch(model: LensModel, x, cache, name: str, metric, *, positions=None, head
                 return activation
 
             with torch.no_grad():
-                found[i, j] = metric(model.run_with_hooks(x, fwd_hooks=[(name, replace)]))
+                effects[i, j] = metric(model.run_with_hooks(x, fwd_hooks=[(name, replace)]))
     if positions:
-        return found if heads else found.squeeze(1)
-    return found.squeeze(0) if heads else found[0, 0]
+        return effects if heads else effects.squeeze(1)
+    return effects.squeeze(0) if heads else effects[0, 0]
 
 
 def ablate(model: LensModel, x, name: str, index: tuple, value=0.0) -> torch.Tensor:

@@ -60,13 +60,15 @@ def require_same(tensors: dict, expected: dict) -> None:
         raise ValueError(f"tensor {name} is missing")
     for name in sorted(tensors.keys() - expected.keys()):
         raise ValueError(f"tensor {repr(name)[:80]} does not belong to this architecture")
-    for name, own in expected.items():
-        found = tensors[name]
-        if found.shape != own.shape:
-            raise ValueError(f"tensor {name} must have shape {tuple(own.shape)}, found {tuple(found.shape)}")
-        if found.dtype != own.dtype:
-            raise ValueError(f"tensor {name} must be {own.dtype}, found {found.dtype}")
-        if found.is_floating_point() and not torch.isfinite(found).all():
+    for name, expected_tensor in expected.items():
+        tensor = tensors[name]
+        if tensor.shape != expected_tensor.shape:
+            raise ValueError(
+                f"tensor {name} must have shape {tuple(expected_tensor.shape)}, found {tuple(tensor.shape)}"
+            )
+        if tensor.dtype != expected_tensor.dtype:
+            raise ValueError(f"tensor {name} must be {expected_tensor.dtype}, found {tensor.dtype}")
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(f"tensor {name} holds NaN or infinity")
 
 
@@ -74,7 +76,7 @@ def read_safetensors(path) -> dict:
     """Tensors by name: 8 bytes with the size of a JSON header, the header, then the numbers."""
     kinds = {"F32": torch.float32, "F64": torch.float64, "U32": torch.uint32, "I64": torch.int64}
     data = bytearray(Path(path).read_bytes())
-    start, found = 8 + int.from_bytes(data[:8], "little"), {}
+    start, tensors = 8 + int.from_bytes(data[:8], "little"), {}
     try:
         for name, entry in json.loads(data[8:start]).items():
             if name != "__metadata__":
@@ -86,12 +88,12 @@ def read_safetensors(path) -> dict:
                 ):
                     raise ValueError(f"tensor {repr(name)[:80]} does not fit the file")
                 raw = data[start + first : start + last]
-                found[name] = (
+                tensors[name] = (
                     torch.frombuffer(raw, dtype=kind) if raw else torch.zeros(0, dtype=kind)
                 ).reshape(shape)
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise ValueError(f"not a whole safetensors file: {repr(error)[:200]}") from None
-    return {name: t.to(torch.int64) if t.dtype == torch.uint32 else t for name, t in found.items()}
+    return {name: t.to(torch.int64) if t.dtype == torch.uint32 else t for name, t in tensors.items()}
 
 
 class Transformer(nn.Module):
@@ -105,8 +107,8 @@ class Transformer(nn.Module):
         self.embed = Embed(config["channels"], a, dtype)
         self.hook_embed = nn.Identity()
         self.hook_pos_embed = nn.Identity() if a["encoding"] in ("sin", "learned") else None
-        own = a.get("blocks") or [{}] * a["layers"]
-        self.blocks = nn.ModuleList([Block({**a, **switches}, dtype) for switches in own])
+        switches_of_blocks = a.get("blocks") or [{}] * a["layers"]
+        self.blocks = nn.ModuleList([Block({**a, **switches}, dtype) for switches in switches_of_blocks])
         self.ln_final = Norm(a["dim"], a["norm"], dtype) if a["norm"] in ("pre", "rms") else None
         self.unembed = Unembed(a["dim"], config["outputs"], dtype)
 
@@ -275,9 +277,9 @@ class Attention(nn.Module):
         for a in range(0, n, rows):
             b = min(a + rows, n)
             first = 0 if self.window is None else max(0, a - self.window)
-            seen = lambda x, first=first, b=b: None if x is None else x[:, :, first:b]
-            asked = None if q is None else q[:, :, a:b]
-            given = (asked, seen(k), seen(V), table, total, t[a:b], t[first:b])
+            columns = lambda x, first=first, b=b: None if x is None else x[:, :, first:b]
+            queries = None if q is None else q[:, :, a:b]
+            given = (queries, columns(k), columns(V), table, total, t[a:b], t[first:b])
             again = torch.is_grad_enabled() and rows < n
             parts.append(checkpoint(self._rows, *given, use_reentrant=False) if again else self._rows(*given))
         return torch.cat(parts, dim=2) if parts else torch.zeros_like(V)

@@ -35,14 +35,14 @@ class Restated:
     conditions_missed: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        told = None if self.certificate is None else self.certificate.to_dict()
+        certificate = None if self.certificate is None else self.certificate.to_dict()
         return {
             "runtime": self.runtime,
-            "bound": None if told is None else told["bound"],
+            "bound": None if certificate is None else certificate["bound"],
             "holds": list(self.conditions_met),
             "measured_only": list(self.measured_only),
             "not_held": list(self.conditions_missed),
-            "certificate": told,
+            "certificate": certificate,
         }
 
 
@@ -51,16 +51,16 @@ def restated(subject: Subject, runtime: str) -> Restated:
     if subject.task is None:
         return Restated(runtime, None, None, (), (), ("no task: there is nothing to be proved",))
     try:
-        found = _plain_certificate(subject)
+        plain = _plain_certificate(subject)
     except BadInput as reason:
         return Restated(runtime, None, None, (), (), (f"no certificate: {reason}",))
     a = subject.model.architecture
     longest = longest_plain(max(a.block(l).heads for l in range(a.layers)))
-    exact = [f"{term.name}: {term.formula}" for term in found.terms if term.name != "rounding"]
+    exact = [f"{term.name}: {term.formula}" for term in plain.terms if term.name != "rounding"]
     return Restated(
         runtime=runtime,
-        bound=found.bound,
-        certificate=found,
+        bound=plain.bound,
+        certificate=plain,
         conditions_met=(
             *(f"{name}; it is about the weights" for name in exact),
             "rounding of sums and products: every sum in any order, with or without fused operations",

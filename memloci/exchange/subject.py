@@ -56,8 +56,8 @@ def subject_of(source: Any) -> Subject:
             f"export takes what ml.compile gives, a model or a model directory, found {shorten(source)}"
         )
     certificate = getattr(source, "certificate", None)
-    own = certificate if isinstance(certificate, Certificate) else None
+    known = certificate if isinstance(certificate, Certificate) else None
     circuit = getattr(getattr(source, "plan", None), "circuit", None)
     return Subject(
-        model, task if isinstance(task, Task) else None, own.tolerance if own else 1e-3, own, circuit
+        model, task if isinstance(task, Task) else None, known.tolerance if known else 1e-3, known, circuit
     )

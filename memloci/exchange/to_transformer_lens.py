@@ -13,11 +13,11 @@ SOURCES = ("lens.py", "bridge.py")
 
 
 def files(subject: Subject) -> dict[str, bytes]:
-    found = to_torch.files(subject)
+    written = to_torch.files(subject)
     for name in SOURCES:
         source = Path(__file__).with_name(name).read_text()
-        found[name] = source.replace("from memloci.exchange import modeling", "import modeling").encode()
-    return found
+        written[name] = source.replace("from memloci.exchange import modeling", "import modeling").encode()
+    return written
 
 
 def lens(source: Any, *, bridge: bool = False) -> Any:

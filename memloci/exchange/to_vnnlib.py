@@ -76,17 +76,17 @@ def length(task: Task) -> int:
 
 def _kernels(task: Task) -> list[np.ndarray]:
     """rho_i(1), ..., rho_i(n - 1) of every memory."""
-    lags, found = length(task) - 1, []
+    lags, kernels = length(task) - 1, []
     for i, recall in enumerate(task.recalls, start=1):
         if isinstance(recall, Convolution):
-            found.append(np.asarray(recall.at_lags(lags), float))
+            kernels.append(np.asarray(recall.at_lags(lags), float))
         elif isinstance(recall, LagTable) and recall.kernel and recall.bound and recall.bound <= lags:
-            found.append((np.arange(1, lags + 1) == recall.bound).astype(float))
+            kernels.append((np.arange(1, lags + 1) == recall.bound).astype(float))
         else:
             raise BadInput(
                 f"memory {i} is no fixed sum over the last {lags} tokens, so VNN-LIB cannot state its target; export to onnx"
             )
-    return found
+    return kernels
 
 
 def _allowed(task: Task, n: int, bound: float, precision: str) -> float:

@@ -128,13 +128,13 @@ class Architecture(Spec):
     def _blocks(self) -> tuple["Architecture", ...]:
         shared = {**self.to_dict(), "layers": 1}
         shared.pop("blocks", None)
-        found = []
+        blocks = []
         for l, block in enumerate(self.blocks or ()):
             try:
-                found.append(Architecture(**{**shared, **block.model_dump()}))
+                blocks.append(Architecture(**{**shared, **block.model_dump()}))
             except BadInput as error:
                 raise error.within(f"blocks[{l}]") from None
-        return tuple(found)
+        return tuple(blocks)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; without `blocks` where the layers are alike."""

@@ -226,11 +226,11 @@ def _parse_tensors(data: bytes, expected: dict[str, Any]) -> tuple[dict[str, np.
     if unknown := sorted(tensors.keys() - expected.keys()):
         raise BadInput(f"tensor {shorten(unknown[0])} does not belong to this architecture")
     for name, leaf in expected.items():
-        found = tensors[name]
-        if found.shape != leaf.shape:
-            raise BadInput(f"tensor {name} must have shape {leaf.shape}, found {found.shape}")
-        if found.dtype != leaf.dtype:
-            raise BadInput(f"tensor {name} must be {leaf.dtype}, found {found.dtype}")
-        if not np.isfinite(found).all():
+        array = tensors[name]
+        if array.shape != leaf.shape:
+            raise BadInput(f"tensor {name} must have shape {leaf.shape}, found {array.shape}")
+        if array.dtype != leaf.dtype:
+            raise BadInput(f"tensor {name} must be {leaf.dtype}, found {array.dtype}")
+        if not np.isfinite(array).all():
             raise BadInput(f"tensor {name} holds NaN or infinity")
     return tensors, metadata.get("id")

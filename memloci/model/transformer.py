@@ -153,10 +153,10 @@ class Transformer(eqx.Module):
         return jax.tree.map(cast, changed)
 
     def _with_architecture(self, **switches: Any) -> "Transformer":
-        asked = Architecture(**{**self.architecture.to_dict(), **switches})
+        architecture = Architecture(**{**self.architecture.to_dict(), **switches})
         changed = object.__new__(type(self))
         for field in dataclasses.fields(self):
-            value = asked if field.name == "architecture" else getattr(self, field.name)
+            value = architecture if field.name == "architecture" else getattr(self, field.name)
             object.__setattr__(changed, field.name, value)
         return changed
 
@@ -197,9 +197,9 @@ class Transformer(eqx.Module):
         if not any(jnp.issubdtype(x.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             raise BadInput(f"the input holds {x.dtype}, not real numbers")
         if x.ndim != 2 or x.shape[1] != self.channels:
-            found = "(" + ", ".join(map(str, x.shape)) + ")"
+            shape = "(" + ", ".join(map(str, x.shape)) + ")"
             raise BadInput(
-                f"the input must have shape (n, {self.channels}), found {found}; vmap over a batch"
+                f"the input must have shape (n, {self.channels}), found {shape}; vmap over a batch"
             )
         if x.shape[0] >= MAX_LENGTH:
             raise BadInput(

@@ -57,10 +57,10 @@ def antipodes(
     return u[left <= AGREED], left[left <= AGREED]
 
 
-def _step(value: np.ndarray, slope: np.ndarray, damping: np.ndarray, held: np.ndarray) -> np.ndarray:
+def _step(value: np.ndarray, slope: np.ndarray, damping: np.ndarray, fixed: np.ndarray) -> np.ndarray:
     """-J^T (J J^T + damping^2 |J|^2)^-1 F with the held coordinate left out; by SVD, for J may lack rank."""
     J = slope.copy()
-    J[np.arange(len(J)), :, held] = 0.0
+    J[np.arange(len(J)), :, fixed] = 0.0
     U, s, V = np.linalg.svd(J, full_matrices=False)
     largest = s[:, :1]
     inverse = s / (s**2 + (damping[:, None] * largest) ** 2 + np.finfo(float).tiny)

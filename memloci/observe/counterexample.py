@@ -140,7 +140,7 @@ def counterexample_recurrent(
 def recalled(model: Transformer, x: Any) -> Any:
     """S: the L H d_v numbers that reach the last position from its past; none depends on the last token."""
     with jax.default_matmul_precision("highest"):
-        X, found = model.embed(x), []
+        X, reached = model.embed(x), []
 
         def one(head: Head) -> tuple[Any, Any]:
             z, visible = head.past.pairs(X.shape[0])
@@ -154,10 +154,10 @@ def recalled(model: Transformer, x: Any) -> Any:
 
         for layer in model.layers:
             sums, written = eqx.filter_vmap(one)(layer.attention.heads)
-            found.append(sums.ravel())
+            reached.append(sums.ravel())
             X = X + written.sum(axis=0)
             X = X if layer.ffn is None else X + layer.ffn(X)
-        return jnp.concatenate(found)
+        return jnp.concatenate(reached)
 
 
 # -- pasts ------------------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ class _Pasts:
 
 def _pasts(exam: Questions, n: int, older: int, dtype: Any) -> _Pasts:
     """Pasts for n + 1 questions and some to spare; `older` > 0 adds so many tokens, and frees what is not asked."""
-    asked = exam.all[: n + 1 + SPARE]
-    t = max(q.reach for q in asked) + older
-    places = [(t - q.lag, q.channel) for q in asked]
+    asks = exam.all[: n + 1 + SPARE]
+    t = max(q.reach for q in asks) + older
+    places = [(t - q.lag, q.channel) for q in asks]
     if older:
         real = [c for c, piece in enumerate(exam.box) if not piece.is_point]
         free = [(s, c) for s in reversed(range(t)) for c in real if (s, c) not in places]
@@ -199,11 +199,11 @@ def _pasts(exam: Questions, n: int, older: int, dtype: Any) -> _Pasts:
     rows, columns = np.array(places).T
     ends = np.array([inside(exam.box[c], dtype) for c in columns])
     base = np.tile(middle, (t + 1, 1))
-    for q in asked:
+    for q in asks:
         if q.key is not None:
             lag, token = q.key
             base[t - lag] = token
-    return _Pasts(base, asked, rows, columns, ends)
+    return _Pasts(base, asks, rows, columns, ends)
 
 
 def _search(
@@ -224,12 +224,12 @@ def _search(
         zeros, left = antipodes(
             lambda u, pasts=pasts: S(pasts(u)), len(pasts.rows), len(pasts.questions), key=one, starts=starts
         )
-        told = [
+        candidates = [
             _show(shown, pasts, u, task, dtype, f"{how}, {number(residual, 1)} left in float64")
             for u, residual in zip(zeros, left, strict=True)
         ]
         # Rounding makes the answers differ: prefer pasts with much error and little difference.
-        best = max(told, key=lambda c: c.error - c.apart, default=None)
+        best = max(candidates, key=lambda c: c.error - c.apart, default=None)
         if best is not None and best.error >= (1 - SHORT) * best.r:
             return best
     return None

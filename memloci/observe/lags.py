@@ -61,17 +61,17 @@ def head_lags(model: Transformer, task: Task, length: int, seed: int = 0) -> tup
     n, Z = positions(task, length)
     x = np.stack([np.asarray(sample(task, k, n, model.W_E.dtype)) for k in jr.split(jr.key(seed), SEQUENCES)])
     z, t = np.arange(1, Z + 1), np.arange(Z, n)
-    found = []
+    curves = []
     with jax.default_matmul_precision("highest"):
         X = jax.vmap(model.embed)(jnp.asarray(x))
         for l, layer in enumerate(model.layers[:MOST_LAYERS]):
             weights = np.asarray(_weights(layer, X), dtype=float)  # (sequences, H, n, n)
             for h in _heaviest(layer):
-                seen = weights[:, h][:, t[:, None], t[:, None] - z[None, :]].reshape(-1, Z)
-                low, high = np.quantile(seen, (0.1, 0.9), axis=0)
-                found.append(HeadLags(l, h, z, seen.mean(axis=0), low, high))
+                at_lags = weights[:, h][:, t[:, None], t[:, None] - z[None, :]].reshape(-1, Z)
+                low, high = np.quantile(at_lags, (0.1, 0.9), axis=0)
+                curves.append(HeadLags(l, h, z, at_lags.mean(axis=0), low, high))
             X = _through(layer, X)
-    return tuple(found)
+    return tuple(curves)
 
 
 def influence(model: Transformer, task: Task, length: int, seed: int = 1) -> TokenInfluence:

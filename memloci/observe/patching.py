@@ -42,19 +42,19 @@ class Dissection:
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """All that write: the input, heads and neurons."""
-        found = [INPUT]
+        names = [INPUT]
         for l, block in enumerate(self.model.layers):
-            found += [f"a{l}.h{h}" for h in range(block.attention.heads.W_V.shape[0])]
-            found += [f"m{l}"] if block.ffn is not None else []
-        return tuple(found)
+            names += [f"a{l}.h{h}" for h in range(block.attention.heads.W_V.shape[0])]
+            names += [f"m{l}"] if block.ffn is not None else []
+        return tuple(names)
 
     @cached_property
     def inputs(self) -> tuple[tuple[str, str], ...]:
         """All that is read: (target, input)."""
-        found = []
+        places = []
         for name in self.nodes[1:]:
-            found += [(name, each) for each in (HEAD_INPUTS if name.startswith("a") else ("",))]
-        return (*found, (OUTPUT, ""))
+            places += [(name, each) for each in (HEAD_INPUTS if name.startswith("a") else ("",))]
+        return (*places, (OUTPUT, ""))
 
     def run(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """(batch, n, channels) -> outputs, and what every node wrote, (batch, nodes, n, D)."""
@@ -64,16 +64,16 @@ class Dissection:
         """The outputs where these edges carry what their source wrote in another run."""
         return self._run(x, other, edges, {})[0]
 
-    def holding(self, x: Any, held: Mapping[str, np.ndarray]) -> np.ndarray:
+    def holding(self, x: Any, writes: Mapping[str, np.ndarray]) -> np.ndarray:
         """The outputs where these nodes write what is given, an array that broadcasts to (batch, n, D)."""
-        return self._run(x, None, (), held)[0]
+        return self._run(x, None, (), writes)[0]
 
     def _run(
         self,
         x: Any,
         other: np.ndarray | None,
         edges: Iterable[tuple[str, str, str]],
-        held: Mapping[str, np.ndarray],
+        writes: Mapping[str, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray]:
         x = jnp.asarray(x, self.model.W_E.dtype)
         shape = x.shape[0], len(self.nodes), x.shape[1], self.model.architecture.dim
@@ -82,7 +82,7 @@ class Dissection:
             foreign[self.inputs.index((target, name)), self.nodes.index(source)] = True
         values = np.zeros(shape, self.model.W_E.dtype)
         fixed = np.zeros(len(self.nodes), dtype=bool)
-        for name, value in held.items():
+        for name, value in writes.items():
             k = self.nodes.index(name)
             values[:, k], fixed[k] = value, True
         borrowed = values if other is None else other
@@ -100,8 +100,8 @@ def _batch(model: Transformer, x: Any, borrowed: Any, foreign: Any, values: Any,
 def _one(model: Transformer, x: Any, borrowed: Any, foreign: Any, values: Any, fixed: Any) -> Any:
     def written(k: int, new: Any) -> Any:
         """With what nodes k, k + 1, ... write."""
-        own = slice(k, k + len(new))
-        return wrote.at[own].set(jnp.where(fixed[own, None, None], values[own], new))
+        rows = slice(k, k + len(new))
+        return wrote.at[rows].set(jnp.where(fixed[rows, None, None], values[rows], new))
 
     def streams(row: int, count: int) -> Any:
         """What `count` inputs read; nodes that come later have written 0."""
@@ -123,14 +123,14 @@ def _one(model: Transformer, x: Any, borrowed: Any, foreign: Any, values: Any, f
     return model.readout(streams(row, 1)[0]), wrote
 
 
-def _head(head: Head, asked: Any, given: Any, valued: Any) -> Any:
+def _head(head: Head, queries: Any, keys: Any, values: Any) -> Any:
     """What a head writes when its queries, keys and values read three streams: one wide stream, of which its matrices
     read a third each."""
     names = [name for name in ASKS if hasattr(head.score, name)]
     wide = [_third(getattr(head.score, name), ASKS[name]) for name in names]
     apart = eqx.tree_at(lambda h: [getattr(h.score, name) for name in names], head, wide) if names else head
-    weights = apart.weights(jnp.concatenate([asked, given, valued], axis=1))
-    return (weights @ (valued @ head.W_V.T)) @ head.W_O.T
+    weights = apart.weights(jnp.concatenate([queries, keys, values], axis=1))
+    return (weights @ (values @ head.W_V.T)) @ head.W_O.T
 
 
 def _third(W: Any, i: int) -> Any:

@@ -93,13 +93,13 @@ def lags_to_show(task: Task) -> int:
 def target_kernels(task: Task, n: int | None = None) -> dict[int, np.ndarray]:
     """rho_i(1), ..., rho_i(n) of every memory i that is a fixed kernel over the past; of a lag, a single 1."""
     n = n or lags_to_show(task)
-    z, found = np.arange(1, n + 1), {}
+    z, kernels = np.arange(1, n + 1), {}
     for i, recall in enumerate(task.recalls, start=1):
         if isinstance(recall, Convolution):
-            found[i] = recall.at_lags(n)
+            kernels[i] = recall.at_lags(n)
         elif isinstance(recall, LagTable) and recall.kernel and recall.bound:
-            found[i] = (z == recall.bound).astype(float)
-    return found
+            kernels[i] = (z == recall.bound).astype(float)
+    return kernels
 
 
 def slot_kernels(
@@ -112,33 +112,33 @@ def slot_kernels(
     except BadInput:
         return ()
     computed = {slot for layer in circuit.layers if layer.neurons for slot in layer.neurons.outputs}
-    found = []
+    kernels = []
     for i, target in target_kernels(task, n).items():
         for c, channel in enumerate(task.channel_names):
             name = variable(channel, i)
             slot = circuit.variable_slots.get(name)
             if slot in circuit.slots and slot not in computed:
                 K, label = responses[c, circuit.slots.index(slot)], task.recalls[i - 1].label
-                found.append(SlotKernel(name, slot, label, np.arange(1, n + 1), K, target))
-    return tuple(found)
+                kernels.append(SlotKernel(name, slot, label, np.arange(1, n + 1), K, target))
+    return tuple(kernels)
 
 
 def impulse_responses(model: Transformer, n: int) -> np.ndarray:
     """(channels, D, n): what every coordinate holds z = 1..n steps after a unit in one channel."""
     W_E = np.asarray(model.W_E, dtype=float)
-    found = np.zeros((model.channels, model.architecture.dim, n + 1))
-    found[:, :, 0] = W_E.T
+    responses = np.zeros((model.channels, model.architecture.dim, n + 1))
+    responses[:, :, 0] = W_E.T
     for layer in model.layers:
         heads = layer.attention.heads
         W_V, W_O = np.asarray(heads.W_V, dtype=float), np.asarray(heads.W_O, dtype=float)
         w = np.pad(head_kernels(layer.attention, n), ((0, 0), (1, 0)))
-        for S in found:
+        for S in responses:
             added = np.zeros_like(S)
             for h in range(len(w)):
                 for v in np.flatnonzero(W_V[h].any(axis=1) & W_O[h].any(axis=0)):
                     added += W_O[h, :, v, None] * _convolve(w[h], W_V[h, v] @ S)[None, :]
             S += added
-    return found[:, :, 1:]
+    return responses[:, :, 1:]
 
 
 def head_kernels(attention: Attention, n: int) -> np.ndarray:

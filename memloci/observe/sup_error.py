@@ -118,18 +118,18 @@ def measure(
         squares += square / sequences
         if not top <= largest:
             largest, worst = top, np.asarray(x)
-    found, adversary = _ascend(slope, sizes, task, worst, start_key, n, steps, starts, dtype)
+    attacked, adversary = _ascend(slope, sizes, task, worst, start_key, n, steps, starts, dtype)
     confused = _confused(model, task, jr.fold_in(key, 2))
-    if confused is not None and not confused.error <= found:
-        found, adversary = confused.error, confused.worst
+    if confused is not None and not confused.error <= attacked:
+        attacked, adversary = confused.error, confused.worst
     return Measurement(
         Observed(squares),
         Observed(largest),
-        Observed(found),
+        Observed(attacked),
         n,
         sequences,
         steps * starts,
-        adversary if found >= largest else worst,
+        adversary if attacked >= largest else worst,
         confused,
     )
 
@@ -206,8 +206,8 @@ def _draw(task: Task, key: Any, n: int, dtype: Any) -> Any:
     near = x.astype(dtype).astype(float)
     for c, channel in enumerate(task.channels):
         for piece in channel.domain:
-            own = (x[:, c] >= piece.lo) & (x[:, c] <= piece.hi)
-            x[own, c] = np.clip(near[own, c], *inside(piece, dtype))
+            in_piece = (x[:, c] >= piece.lo) & (x[:, c] <= piece.hi)
+            x[in_piece, c] = np.clip(near[in_piece, c], *inside(piece, dtype))
     return jnp.asarray(x)
 
 

@@ -119,30 +119,30 @@ def traces(
     at = memory_slots(task, circuit)
     if not at:
         raise BadInput("no memory of the task is recalled; there is nothing to follow")
-    layer_of = {i: _last_writer(model, list(own.values())) for i, own in at.items()}
-    places = [(layer_of[i], j, c) for i, own in at.items() for c, j in own.items()]
+    layer_of = {i: _last_writer(model, list(by_channel.values())) for i, by_channel in at.items()}
+    places = [(layer_of[i], j, c) for i, by_channel in at.items() for c, j in by_channel.items()]
     A, states, shares, output = _run(model, jnp.asarray(x, model.W_E.dtype), tuple(positions), places)
     target = np.asarray(jax.jit(task.target)(x))
     lags, blank, tokens = _task_recalls(task, x)
-    whose = [i for i, own in at.items() for _ in own]
+    whose = [i for i, by_channel in at.items() for _ in by_channel]
 
     def recall(k: int, t: int, i: int) -> TracedRecall:
-        l, own = layer_of[i], at[i]
+        l, by_channel = layer_of[i], at[i]
         share = shares[k, whose.index(i), : t + 1]  # of its first channel; all travel together
         flag = presence_slot(i)
         single = isinstance(task.recalls[i - 1], LagTable)
-        asked = single and not any(blank[j - 1, t] for j in task.parents[i - 1])
+        queried = single and not any(blank[j - 1, t] for j in task.parents[i - 1])
         return TracedRecall(
             memory=i,
             level=task.levels[i - 1],
             layer=l,
             single=single,
-            lag=int(lags[i - 1, t]) if asked else None,
+            lag=int(lags[i - 1, t]) if queried else None,
             blank=bool(blank[i - 1, t]),
-            attended=_attended(model, A, own, t),
+            attended=_attended(model, A, by_channel, t),
             read=next((g for g in _largest(share, t, 1) if single and g.is_clear), None),
-            recalled={names[c]: float(states[l][t, j]) for c, j in own.items()},
-            target={names[c]: float(tokens[i - 1][t, c]) for c in own},
+            recalled={names[c]: float(states[l][t, j]) for c, j in by_channel.items()},
+            target={names[c]: float(tokens[i - 1][t, c]) for c in by_channel},
             present=float(states[l][t, slots.index(flag)]) if flag in slots else None,
         )
 
@@ -168,15 +168,15 @@ def positions_to_show(task: Task, x: np.ndarray, most: int = 10) -> list[int]:
     """Positions worth following: the first ones, each number of blank memories, and as many lags as there is room."""
     lags, blank, _ = _task_recalls(task, x)
     count = blank.sum(axis=0)
-    found = dict.fromkeys(range(min(2, len(x))))
+    chosen = dict.fromkeys(range(min(2, len(x))))
     for blanks in range(task.M, -1, -1):
-        found |= dict.fromkeys(np.flatnonzero(count == blanks)[:1].tolist())
-    whole = np.flatnonzero(count == 0).tolist()
-    _, first = np.unique(lags[:, whole], axis=1, return_index=True)
-    for t in sorted(whole[k] for k in first.tolist()) + whole:
-        if len(found) < most:
-            found[t] = None
-    return sorted(list(found)[:most])
+        chosen |= dict.fromkeys(np.flatnonzero(count == blanks)[:1].tolist())
+    all_recalled = np.flatnonzero(count == 0).tolist()
+    _, first = np.unique(lags[:, all_recalled], axis=1, return_index=True)
+    for t in sorted(all_recalled[k] for k in first.tolist()) + all_recalled:
+        if len(chosen) < most:
+            chosen[t] = None
+    return sorted(list(chosen)[:most])
 
 
 def _task_recalls(task: Task, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -201,14 +201,14 @@ def _task_recalls(task: Task, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, li
 
 def memory_slots(task: Task, circuit: Circuit) -> dict[int, dict[int, int]]:
     """memory -> {channel: coordinate}, of what is recalled at all."""
-    found: dict[int, dict[int, int]] = {}
+    coordinates: dict[int, dict[int, int]] = {}
     at = {slot: j for j, slot in enumerate(circuit.slots)}
     for i in range(1, task.M + 1):
         slots = [circuit.variable_slots.get(variable(channel, i)) for channel in task.channel_names]
-        own = {c: at[slot] for c, slot in enumerate(slots) if slot in at}
-        if own:
-            found[i] = own
-    return found
+        by_channel = {c: at[slot] for c, slot in enumerate(slots) if slot in at}
+        if by_channel:
+            coordinates[i] = by_channel
+    return coordinates
 
 
 def _last_writer(model: Transformer, coordinates: list[int]) -> int:
@@ -222,14 +222,14 @@ def _last_writer(model: Transformer, coordinates: list[int]) -> int:
 def _head_peaks(
     model: Transformer, circuit: Circuit, A: list[np.ndarray], at: dict[int, dict[int, int]], t: int
 ) -> tuple[HeadPeaks, ...]:
-    found = []
+    peaks = []
     for l, layer in enumerate(model.layers):
         W_O = np.asarray(layer.attention.heads.W_O)
         for h in np.flatnonzero(W_O.any(axis=(1, 2))):
-            memories = tuple(i for i, own in at.items() if W_O[h, list(own.values())].any())
+            memories = tuple(i for i, by_channel in at.items() if W_O[h, list(by_channel.values())].any())
             purpose = circuit.layers[l].heads[h].purpose
-            found.append(HeadPeaks(l, int(h), purpose, memories, _largest(A[l][h, t, :t], t, PEAKS)))
-    return tuple(found)
+            peaks.append(HeadPeaks(l, int(h), purpose, memories, _largest(A[l][h, t, :t], t, PEAKS)))
+    return tuple(peaks)
 
 
 def _attended(model: Transformer, A: list[np.ndarray], slots: dict[int, int], t: int) -> WeightPeak | None:
@@ -261,8 +261,8 @@ def _run(
             if layer.ffn is not None:
                 X = layer.after_ffn(X + layer.ffn(layer.before_ffn(X)))
             states.append(X)
-        held = jnp.stack([states[l][jnp.array(positions), j] for l, j, _ in places], axis=1)
-        return held, (A, states, model.readout(X))
+        contents = jnp.stack([states[l][jnp.array(positions), j] for l, j, _ in places], axis=1)
+        return contents, (A, states, model.readout(X))
 
     @eqx.filter_jit
     def both(model: Transformer, x: jax.Array):

@@ -79,11 +79,11 @@ class Result:
 
     def values(self, measure: str) -> list[float]:
         """Over seeds; empty if any run has none, for a mean over the survivors would flatter the arm."""
-        found = [record.get(measure) for record in self.records]
+        values = [record.get(measure) for record in self.records]
         return (
             []
-            if any(value is None for value in found)
-            else [float(value) for value in found if value is not None]
+            if any(value is None for value in values)
+            else [float(value) for value in values if value is not None]
         )
 
     def logs(self, measure: str) -> list[float]:
@@ -120,11 +120,11 @@ class Evidence:
         """The trained models of an arm."""
         from memloci.model.store import from_weights
 
-        found, result = [], self.results[name]
+        models, result = [], self.results[name]
         for key, record in zip(result.keys, result.records, strict=True):
             if record.status == "done":
-                found.append(from_weights(*record.sizes, self.weights(key)))
-        return found
+                models.append(from_weights(*record.sizes, self.weights(key)))
+        return models
 
 
 @dataclass(frozen=True)
@@ -265,5 +265,5 @@ def _grid(data: Mapping[str, Any]) -> VerdictGrid:
 
 def claim_order(id: str) -> tuple[float, str]:
     """2a is before 10a."""
-    found = re.match(r"\d+", id)
-    return (int(found[0]) if found else math.inf, id)
+    leading = re.match(r"\d+", id)
+    return (int(leading[0]) if leading else math.inf, id)

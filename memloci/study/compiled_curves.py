@@ -74,11 +74,11 @@ class CompiledResults:
 
 def compiled_from_dict(data: Mapping[str, Any]) -> CompiledResults:
     """Of what `dataclasses.asdict` gave: proved and observed numbers have their types again."""
-    seen = lambda value: None if value is None else Observed(value)
+    observed = lambda value: None if value is None else Observed(value)
 
     def point(data: Mapping[str, Any]) -> Point:
         proved = {name: Proved(data[name]) for name in ("E", "E_exact")}
-        return Point(**{**data, **proved, **{n: seen(data[n]) for n in ("err_sup", "err_mean_square")}})
+        return Point(**{**data, **proved, **{n: observed(data[n]) for n in ("err_sup", "err_mean_square")}})
 
     curves = {name: tuple(map(point, points)) for name, points in data["curves"].items()}
     by_size = lambda least: {int(x): value for x, value in least.items()}
@@ -114,17 +114,17 @@ class CompiledCurves:
         """A point of a curve: the new model, or the last one if that is better."""
         rates = self.request
         proved = proved or certify(model, rates.task, tolerance=TOLERANCE)
-        own = model.architecture.precision
-        bound = proved.bound_by_precision[precision or own]
+        evaluated_in = model.architecture.precision
+        bound = proved.bound_by_precision[precision or evaluated_in]
         points = self.curves.setdefault(curve, [])
         if points and not bound < points[-1].E:
             points.append(replace(points[-1], x=x))
             return proved
-        runs_in_it = precision in (None, own)
-        seen = self.measured(model, rates.length_at(x)) if runs_in_it else None
+        runs_in_it = precision in (None, evaluated_in)
+        measurement = self.measured(model, rates.length_at(x)) if runs_in_it else None
         if not runs_in_it:
             self.note(f"{curve}: nothing measured in {precision}; models run in {' and '.join(EVALUATED)}")
-        err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
+        err = (None, None) if measurement is None else (measurement.err_sup, measurement.err_mean_square)
         points.append(Point(x, bound, proved.exact_bound, *err, what))
         return proved
 
@@ -143,8 +143,8 @@ class CompiledCurves:
         try:
             if where not in self._seen:
                 key = jr.key(self.request.seed)
-                found = measure(model, self.request.task, key=key, length=length, **SEEN)
-                self._seen[where] = model, found
+                measurement = measure(model, self.request.task, key=key, length=length, **SEEN)
+                self._seen[where] = model, measurement
             return self._seen[where][1]
         except BadInput as reason:
             self.note(f"compiled models: nothing measured: {reason}")

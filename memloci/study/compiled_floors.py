@@ -64,9 +64,9 @@ def _floor(curves: CompiledCurves, u: float) -> float | None:
         if isinstance(target, SingleLag) and target.lag > FARTHEST_FIT:
             raise Obstacle(f"lag {target.lag:,} takes long; it is computed for lags up to {FARTHEST_FIT}")
         curves.report("the least that any heads leave")
-        found, norm = lower_bound(rates.rpe, target, price=u).error, float(target.norm().upper())
+        least_l1, norm = lower_bound(rates.rpe, target, price=u).error, float(target.norm().upper())
         # A single head is not charged for rounding, and its mass is at most ||rho||_1 + E <= 2 ||rho||_1.
-        least = (found - 2 * u * norm) * factor * (1 - 1e-12)
+        least = (least_l1 - 2 * u * norm) * factor * (1 - 1e-12)
     except (BadInput, Obstacle) as reason:
         curves.note(f"lower bound: {reason}")
         return None
@@ -107,10 +107,10 @@ def capacity_floor(request: RatesRequest, architecture: Mapping[str, Any]) -> Cu
     least: dict[int, float] = {}
     for value in request.values:
         sizes = {**architecture, **({request.vary: value} if request.vary in architecture else {})}
-        carried = sizes["layers"] * sizes["heads"] * sizes["value_dim"]
+        numbers = sizes["layers"] * sizes["heads"] * sizes["value_dim"]
         open_ = [q for q in questions(request.task).all if q.reach < request.length_at(value)]
-        if carried < len(open_):
-            least[value] = float(open_[carried].r)
+        if numbers < len(open_):
+            least[value] = float(open_[numbers].r)
     if not least:
         return None
     return CurveFloor(

@@ -61,12 +61,12 @@ def compiled(
     request: RatesRequest, progress: Callable[[str, float], None] = lambda text, done: None
 ) -> CompiledResults:
     """Everything that needs no training."""
-    told = 0.0
+    done = 0.0
 
     def say(text: str) -> None:
-        nonlocal told
-        told += 0.1 * (1 - told)  # how many steps there will be depends on what they find
-        progress(text, told)
+        nonlocal done
+        done += 0.1 * (1 - done)  # how many steps there will be depends on what they find
+        progress(text, done)
 
     curves = CompiledCurves(request, say)
     try:
@@ -139,20 +139,20 @@ def _lemma(curves: CompiledCurves) -> None:
         for H in rates.values:
             curves.report(f"{curve}: {_count(H, 'head')}")
             try:
-                found = lemma_heads(request.targets, H, precision)
-                what = f"exponents 0.01 (k + 1), mass {number(found.mass, 2)}"
+                lemma = lemma_heads(request.targets, H, precision)
+                what = f"exponents 0.01 (k + 1), mass {number(lemma.mass, 2)}"
                 if precision == EXACT:
-                    curves.add_exact(curve, H, _through_the_readout(request, found), what)
+                    curves.add_exact(curve, H, _through_the_readout(request, lemma), what)
                 else:
-                    circuit = kernel_circuit(_recalled(rates, precision), found)
+                    circuit = kernel_circuit(_recalled(rates, precision), lemma)
                     curves.add(curve, H, compile_circuit(circuit), what)
             except (BadInput, Obstacle) as reason:
                 curves.note(f"{curve}: none of {_count(H, 'head')}: {reason}")
 
 
-def _through_the_readout(request: Request, found: KernelSum) -> Proved:
+def _through_the_readout(request: Request, kernels: KernelSum) -> Proved:
     """Lip(f) E_attn: what these errors of recall make of the outputs, if f itself is exact."""
-    errors = dict(zip(found.targets, (E for _, E in found.errors), strict=True))
+    errors = dict(zip(kernels.targets, (E for _, E in kernels.errors), strict=True))
     parts = [
         request.task.lip_f[name] * request.sizes[channel] * errors[target]
         for name, channel, target in request.kernel_variables
@@ -164,8 +164,8 @@ def _kernel_heads(rpe: RpeName, request: Request, heads: int, precision: str) ->
     """One layer of as many heads as a kernel sum may have; `precision` is that of its coefficients."""
     if reason := _slow(rpe, request, heads):
         raise Obstacle(reason)
-    found = fit(rpe, request.targets, heads, precision=precision, rounding=ROUNDING, moves=MOVES[rpe])
-    return kernel_circuit(request, found), _sum_text(found)
+    fitted = fit(rpe, request.targets, heads, precision=precision, rounding=ROUNDING, moves=MOVES[rpe])
+    return kernel_circuit(request, fitted), _sum_text(fitted)
 
 
 def _pointer_heads(rpe: RpeName, request: Request, heads: int, precision: str) -> Built:
@@ -326,8 +326,8 @@ def _again(
     """A point of a model that is the same at all of them; another length is measured anew."""
     if proved is None or curves.request.vary != "length":
         return curves.add(curve, value, model, what, proved=proved)
-    seen = curves.measured(model, value)
-    err = (None, None) if seen is None else (seen.err_sup, seen.err_mean_square)
+    measurement = curves.measured(model, value)
+    err = (None, None) if measurement is None else (measurement.err_sup, measurement.err_mean_square)
     last = curves.curves[curve][-1]
     curves.curves[curve].append(replace(last, x=value, err_sup=err[0], err_mean_square=err[1]))
     return proved
@@ -367,8 +367,10 @@ def _bits(curves: CompiledCurves) -> None:
     rates = curves.request
     for bits in rates.values:
         name = PRECISION_OF_BITS[bits]
-        own = name if PRECISIONS[name].evaluates else DEFAULT  # whose numbers include those of the format
-        for curve, (circuit, what) in _of_the_sizes(curves, own, name):
+        evaluated_in = (
+            name if PRECISIONS[name].evaluates else DEFAULT
+        )  # whose numbers include those of the format
+        for curve, (circuit, what) in _of_the_sizes(curves, evaluated_in, name):
             curves.add(curve, bits, compile_circuit(circuit), what, precision=name)
     if rates.task.stationary:
         floors_by_bits(curves)

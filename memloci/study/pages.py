@@ -37,12 +37,12 @@ def about(findings: Sequence[Finding]) -> dict[str, str]:
 def with_stored(findings: Sequence[Finding], out: Path) -> list[Finding]:
     """The findings that the pages of a directory show: these, and those kept there."""
     profile = findings[0].profile
-    found = {finding.id: finding for finding in findings}
+    by_id = {finding.id: finding for finding in findings}
     for name in CLAIMS:
-        older = finding_cache.read(out / FINDINGS / f"{name}-{profile}.json") if name not in found else None
+        older = finding_cache.read(out / FINDINGS / f"{name}-{profile}.json") if name not in by_id else None
         if older is not None and (finding := finding_from_dict(older)).settings == findings[0].settings:
-            found[name] = finding
-    return [found[name] for name in CLAIMS if name in found]
+            by_id[name] = finding
+    return [by_id[name] for name in CLAIMS if name in by_id]
 
 
 def records_with(findings: Sequence[Finding], readme: Path) -> list[dict[str, Any]]:

@@ -82,20 +82,22 @@ def spot_of(x: Any, values: Sequence[float | None], log: bool, floor: float) -> 
     zeros = len(known) - len(seeds)
     if zeros or not seeds:
         return Spot(x, tuple(seeds), None, None, None, zeros)
-    found = mean([math.log10(v) for v in seeds] if log else seeds)
+    estimate = mean([math.log10(v) for v in seeds] if log else seeds)
     back = lambda v: (
         None if v is None else 10.0 ** min(max(v, -LARGEST), LARGEST) if log else v
     )  # of a logarithm
-    return Spot(x, tuple(seeds), back(found.value), back(found.low), back(found.high), 0)
+    return Spot(x, tuple(seeds), back(estimate.value), back(estimate.low), back(estimate.high), 0)
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
     """10^mean of log10, with its interval; zeros have no logarithm."""
     if not values or min(values) <= 0:
         return NOTHING
-    found = mean([math.log10(value) for value in values])
+    estimate = mean([math.log10(value) for value in values])
     power = lambda v: None if v is None or v > LARGEST else 10.0 ** max(v, -LARGEST)
     several = len(values) > 1  # one run has no interval
     return Estimate(
-        power(found.value), power(found.low) if several else None, power(found.high) if several else None
+        power(estimate.value),
+        power(estimate.low) if several else None,
+        power(estimate.high) if several else None,
     )

@@ -22,8 +22,8 @@ def published() -> dict[str, Published]:
     """By the id of the claim; empty where the file is not there."""
     file = next((place for place in PLACES if place.is_file()), None)
     records = parse_json(read_bytes(file, MOST_BYTES)) if file is not None else []
-    found: dict[str, Published] = {}
+    verdicts: dict[str, Published] = {}
     for record in sorted(records, key=lambda record: record["profile"] == "full"):
         names = ("verdict", "profile", "seeds", "summary")
-        found[record["id"]] = Published(**{name: record[name] for name in names})
-    return found
+        verdicts[record["id"]] = Published(**{name: record[name] for name in names})
+    return verdicts

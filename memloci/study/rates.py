@@ -85,14 +85,14 @@ def rates(
     """Error against `vary`. Runs go through the store, so a second call trains nothing."""
     record = task if isinstance(task, Task) else load_task(task)
     name = record.description or record.kind if isinstance(task, Task) else str(task)
-    wanted = read(record, vary, values, encoding, seeds, steps, seed)
+    request = read(record, vary, values, encoding, seeds, steps, seed)
     tell, began = progress or (lambda text, done: None), time.process_time()
     share = 0.4 if trained else 1.0
-    built = _compiled(wanted, lambda text, done: tell(text, share * done))
+    built = _compiled(request, lambda text, done: tell(text, share * done))
     computed = time.process_time() - began
     results, cost = dict[int, Result](), 0.0
     notes = list(built.notes)
-    arms = arms_of(wanted, steps, notes)
+    arms = arms_of(request, steps, notes)
     if not trained:
         notes.append("trained: nothing, as asked")
     elif arms:
@@ -109,27 +109,27 @@ def rates(
         results = {value: named[arm.name] for value, arm in arms.items()}
         notes += runs_without_result(results)
     floors = list(built.floors)
-    if arms and (floor := capacity_floor(wanted, next(iter(arms.values())).architecture or {})) is not None:
+    if arms and (floor := capacity_floor(request, next(iter(arms.values())).architecture or {})) is not None:
         floors.append(floor)
-    paper = paper_of(wanted, notes)
-    panels = tuple(panel_of(wanted, measure, built, floors, results, paper, notes) for measure in MEASURES)
+    paper = paper_of(request, notes)
+    panels = tuple(panel_of(request, measure, built, floors, results, paper, notes) for measure in MEASURES)
     return RatesFinding(
         task=name,
         description=record.description,
         kind=record.kind,
         vary=vary,
-        values=wanted.values,
+        values=request.values,
         encoding=encoding,
         seeds=seeds if results else 0,
         steps=steps,
         panels=panels,
         rows=tuple(rows_of(built, floors, results)),
-        slopes=tuple(slopes_of(wanted, panels)),
+        slopes=tuple(slopes_of(request, panels)),
         paper=paper.statement if paper else "",
         floors={floor.name: floor.statement for floor in floors},
         notes=tuple(dict.fromkeys(notes)),
         seconds=round(computed + cost, 1),
-        command=_command(task, wanted, seeds, steps, seed, trained, values),
+        command=_command(task, request, seeds, steps, seed, trained, values),
     )
 
 
@@ -141,8 +141,8 @@ def _compiled(request: RatesRequest, progress: Progress) -> CompiledResults:
     ]
     name, where = finding_cache.fingerprint(settings), directory()
     file = where / "curves" / f"{name[:32]}.json" if where else None
-    if file is not None and (found := finding_cache.read(file, name)) is not None:
-        return compiled_from_dict(found)
+    if file is not None and (stored := finding_cache.read(file, name)) is not None:
+        return compiled_from_dict(stored)
     built = compiled(request, progress)
     if file is not None:
         try:

@@ -51,12 +51,14 @@ class Paper:
 
 
 def paper_of(request: RatesRequest, notes: list[str]) -> Paper | None:
-    said = paper_rates(request.task)
+    stated = paper_rates(request.task)
     match request.vary:
         case "heads":
-            return _paper_of_heads(request, said, notes)
+            return _paper_of_heads(request, stated, notes)
         case "width":
-            return Paper(said.width_slope, f"the paper's {said.width}", f"E_ffn falls like {said.width}")
+            return Paper(
+                stated.width_slope, f"the paper's {stated.width}", f"E_ffn falls like {stated.width}"
+            )
         case "layers":
             notes.append("paper: no rate in layers; it counts those that suffice, K + 1 + 1{M >= K + 1}")
         case other:
@@ -64,22 +66,22 @@ def paper_of(request: RatesRequest, notes: list[str]) -> Paper | None:
     return None
 
 
-def _paper_of_heads(request: RatesRequest, said: PaperRates, notes: list[str]) -> Paper | None:
+def _paper_of_heads(request: RatesRequest, paper: PaperRates, notes: list[str]) -> Paper | None:
     """A line of slope -1 stands for H^-n, where n = 1 is among those that the theorem allows."""
-    found = said.rate(request.encoding)
-    if found is None:
-        why = said.none or f"its theorem for {request.encoding} heads is about other tails"
+    stated_rate = paper.rate(request.encoding)
+    if stated_rate is None:
+        why = paper.why_none or f"its theorem for {request.encoding} heads is about other tails"
         notes.append(f"paper: no rate in {request.encoding} heads: {why}")
         return None
-    statement, rate = found
-    if not rate.there:
+    statement, rate = stated_rate
+    if not rate.exists:
         notes.append(
             f"paper: {statement.result} gives {request.encoding} heads no rate here: {rate.condition}"
         )
         return None
     steep = ": steeper than any line" if rate.most is None else ""
-    says = f"{statement.result}: E_attn <= {rate.text}, in exact arithmetic and with free mass{steep}"
-    return Paper(-1.0, f"n = 1 of the paper's H^-n ({statement.result})", says)
+    text = f"{statement.result}: E_attn <= {rate.text}, in exact arithmetic and with free mass{steep}"
+    return Paper(-1.0, f"n = 1 of the paper's H^-n ({statement.result})", text)
 
 
 # -- curves -----------------------------------------------------------------------------------------------
@@ -106,8 +108,8 @@ def panel_of(
         if request.vary not in ONE_MODEL and len(_falling(_positive(series[-1]))) < 2:
             notes.append(f"{name}: its bound does not fall with {request.vary}, so it has no slope")
         if any(point.err_sup is not None for point in points):
-            seen = [point.err_mean_square if square else point.err_sup for point in points]
-            series.append(Curve(name, x, tuple(map(_finite, seen)), "measured"))
+            errors = [point.err_mean_square if square else point.err_sup for point in points]
+            series.append(Curve(name, x, tuple(map(_finite, errors)), "measured"))
     if results:
         values = tuple(tuple(result.values(measure)) for result in results.values())
         series.append(Curve(TRAINED, tuple(results), values, "trained"))
@@ -136,7 +138,7 @@ def _finite(value: float | None) -> tuple[float, ...]:
 
 
 def _listed(x: Sequence[int], values: Sequence[tuple[float, ...]]) -> str:
-    return ", ".join(f"{a:,}" for a, own in zip(x, values, strict=True) if not own)
+    return ", ".join(f"{a:,}" for a, row in zip(x, values, strict=True) if not row)
 
 
 def _bound(floor: CurveFloor) -> Curve:
@@ -147,7 +149,7 @@ def _bound(floor: CurveFloor) -> Curve:
 
 def _guide(request: RatesRequest, series: Sequence[Curve], paper: Paper, power: int) -> Curve | None:
     """A line of the paper's slope through the first point of the first curve that falls, if there is one."""
-    curves = [(own, _positive(own)) for own in series if own.kind in ("certified", "trained")]
+    curves = [(one, _positive(one)) for one in series if one.kind in ("certified", "trained")]
     curves.sort(key=lambda curve: curve[0].kind == "certified" and len(_falling(curve[1])) < 2)
     points = next((points for _, points in curves if points), None)
     if points is None:
@@ -185,8 +187,8 @@ def rows_of(
     for value, result in results.items():
         row: dict[str, Any] = {"curve": TRAINED, "x": value, "rate": result.rate, "runs": len(result.records)}
         for measure in MEASURES:
-            found = over_seeds(result.values(measure))
-            row |= {measure: found.value, f"{measure}_low": found.low, f"{measure}_high": found.high}
+            estimate = over_seeds(result.values(measure))
+            row |= {measure: estimate.value, f"{measure}_low": estimate.low, f"{measure}_high": estimate.high}
         rows.append({**row, "parameters": result.parameters})
     return rows
 

@@ -156,14 +156,14 @@ def _format(name: str) -> str | None:
 
 def runs_without_result(results: Mapping[int, Result]) -> list[str]:
     """Runs that have no number."""
-    found = []
+    texts = []
     for result in results.values():
         kinds = [record.status for record in result.records]
         for status in ("diverged", "failed"):
             if count := kinds.count(status):
                 errors = {record.error for record in result.records if record.error}
                 why = f" ({shorten(min(errors))})" if errors else ""
-                found.append(
+                texts.append(
                     f"trained, {result.arm.name}: {count} of {len(kinds)} runs {status}{why}, so it has no mean"
                 )
-    return found
+    return texts

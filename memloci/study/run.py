@@ -82,13 +82,13 @@ def study(
     findings = []
     for k, claim in enumerate(claims):
         progress(f"{claim.id}: {claim.title}", 0.9 + 0.1 * k / len(claims))
-        own = {
+        provided = {
             name: replace(results[f"{claim.id}/{name}"], arm=arm)
             for (of, name), arm in arms.items()
             if of == claim.id
         }
         command = _command(claim.id, settings, text, seed)
-        findings.append(_find(claim, own, settings, store, place, command, progress))
+        findings.append(_find(claim, provided, settings, store, place, command, progress))
     return findings
 
 
@@ -108,7 +108,7 @@ def _trained(
     results: dict[str, Result] = {}
     for k, (budget, names) in enumerate(budgets.items()):
         first, span = k / len(budgets), 1 / len(budgets)
-        found, _ = tuned_runs(
+        tuned, _ = tuned_runs(
             [replace(arm, name=f"{of}/{name}") for (of, name), arm in arms.items() if of in names],
             name=f"study-{settings.name}",
             store=store,
@@ -119,19 +119,19 @@ def _trained(
             progress=lambda text, done, first=first, span=span: progress(text, first + span * done),
             **places,
         )
-        results |= found
+        results |= tuned
     return results
 
 
 def chosen(names: Sequence[str]) -> list[Claim]:
     """The claims that a user asks for."""
-    wanted = list(CLAIMS) if "all" in names else list(dict.fromkeys(names))
-    for name in wanted:
+    ids = list(CLAIMS) if "all" in names else list(dict.fromkeys(names))
+    for name in ids:
         if name not in CLAIMS:
             raise BadInput(f"unknown claim {name!r}; there are {', '.join(CLAIMS)}, and all")
-    if not wanted:
+    if not ids:
         raise BadInput(f"no claim is named; use {', '.join(CLAIMS)}, or all; --list describes them")
-    return [load_claim(name) for name in CLAIMS if name in wanted]
+    return [load_claim(name) for name in CLAIMS if name in ids]
 
 
 # -- findings ---------------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ def _find(
 ) -> Finding:
     name = _fingerprint(claim, profile, results)
     file = directory / FINDINGS / f"{claim.id}-{profile.name}.json"
-    if (found := _cached(file, name)) is not None:
-        return found
+    if (cached := _cached(file, name)) is not None:
+        return cached
 
     def weights(key: str) -> bytes:
         with Store(store, create=False) as opened:
@@ -183,15 +183,15 @@ def _find(
 
 def _fingerprint(claim: Claim, profile: Profile, results: Mapping[str, Result]) -> str:
     """Of all that a finding depends on beside the code: runs with their numbers, and profile."""
-    seen = lambda record: [str(record.get(name)) for name in ("status", MEAN_SQUARE, SUP, BITS)]
-    keys = {name: [*result.keys, *map(seen, result.records)] for name, result in results.items()}
+    numbers = lambda record: [str(record.get(name)) for name in ("status", MEAN_SQUARE, SUP, BITS)]
+    keys = {name: [*result.keys, *map(numbers, result.records)] for name, result in results.items()}
     return finding_cache.fingerprint([claim.id, profile.name, profile.seeds, profile.rates, keys])
 
 
 def _cached(file: Path, name: str) -> Finding | None:
-    found = finding_cache.read(file, name)
+    stored = finding_cache.read(file, name)
     try:
-        return None if found is None else finding_from_dict(found)
+        return None if stored is None else finding_from_dict(stored)
     except (KeyError, TypeError):
         return None
 
@@ -205,7 +205,7 @@ def _rows(results: Mapping[str, Result], measure: str) -> tuple[dict[str, Any], 
 
 def _row(result: Result, measure: str) -> dict[str, Any]:
     errors = measure != BITS
-    found = mean(result.logs(measure) if errors else result.values(measure))
+    estimate = mean(result.logs(measure) if errors else result.values(measure))
     back = lambda value: 10**value if errors and value is not None else value
     return {
         "arm": result.arm.name,
@@ -215,9 +215,9 @@ def _row(result: Result, measure: str) -> dict[str, Any]:
         "tuning": result.tuning,
         "seeds": len(result.records),
         "measure": measure,
-        "mean": back(found.value),
-        "low": back(found.low),
-        "high": back(found.high),
+        "mean": back(estimate.value),
+        "low": back(estimate.low),
+        "high": back(estimate.high),
         "diverged": sum(record.diverged for record in result.records),
         "failed": sum(record.status == "failed" for record in result.records),
     }
@@ -230,27 +230,27 @@ def _at_edge(result: Result) -> bool:
 
 def _warnings(results: Iterable[Result], measure: str) -> list[str]:
     """What a referee would ask."""
-    found = []
+    warnings = []
     results = list(results)
     edge = [result.arm.name for result in results if _at_edge(result)]
     if edge:
-        found.append(
+        warnings.append(
             f"the best rate is at the end of the grid for {', '.join(edge)}; a wider one might do better"
         )
     for result in results:
-        lost = [record for record in result.records if record.get(measure) is None]
-        if lost:
-            why = next((f" ({record.error})" for record in lost if record.error), "")
-            found.append(
-                f"{result.arm.name}: {len(lost)} of {len(result.records)} runs have no result{why}, so it has no interval"
+        without_result = [record for record in result.records if record.get(measure) is None]
+        if without_result:
+            why = next((f" ({record.error})" for record in without_result if record.error), "")
+            warnings.append(
+                f"{result.arm.name}: {len(without_result)} of {len(result.records)} runs have no result{why}, so it has no interval"
             )
-    return found
+    return warnings
 
 
 def _command(name: str, profile: Profile, text: str | Path | None, seed: int) -> str:
-    own = [] if text is None else ["--text", str(text)]
-    own += ["--seed", str(seed)] if seed else []
-    return shlex.join(["memloci", "study", name, f"--{profile.name}", *own])
+    options = [] if text is None else ["--text", str(text)]
+    options += ["--seed", str(seed)] if seed else []
+    return shlex.join(["memloci", "study", name, f"--{profile.name}", *options])
 
 
 def _corpus(directory: Path) -> Path:

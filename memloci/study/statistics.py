@@ -124,10 +124,10 @@ class Part:
 
 
 def overall(parts: Sequence[Part]) -> Verdict:
-    found = {part.verdict for part in parts}
-    if "refuted" in found:
+    verdicts = {part.verdict for part in parts}
+    if "refuted" in verdicts:
         return "refuted"
-    return "confirmed" if found == {"confirmed"} else "inconclusive"
+    return "confirmed" if verdicts == {"confirmed"} else "inconclusive"
 
 
 def deciding(parts: Sequence[Part]) -> Part:

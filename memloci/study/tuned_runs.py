@@ -44,19 +44,19 @@ def tuned_runs(
     `pilots` are the seeds that tune; without them it is one.
     """
     pilots = [PILOT + seeds[0]] if pilots is None else pilots
-    seen: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
 
     def train(stage: str, runs: Sequence[Run], low: float, high: float) -> None:
         unique = tuple({run.key: run for run in runs}.values())
         tell = lambda text, done: progress(f"{stage}: {text}", low + (high - low) * done)
         sweep(Sweep(f"{name}-{stage}", unique), store=store, progress=tell, **where)
         with Store(store, create=False) as opened:
-            seen.update({row["key"]: row for row in opened.rows()})
+            rows.update({row["key"]: row for row in opened.rows()})
 
     def tune(grids: Mapping[str, Sequence[float]], stage: int) -> dict[str, dict[str, float | None]]:
         trials = {(arm.name, rate): _trials(arm, rate, pilots) for arm in arms for rate in grids[arm.name]}
         train("tuning", _flat(trials.values()), *(0.4 * k / (wider + 1) for k in (stage, stage + 1)))
-        losses = {place: _median_loss(seen, runs) for place, runs in trials.items()}
+        losses = {place: _median_loss(rows, runs) for place, runs in trials.items()}
         return {arm: {f"{literal(rate)}": losses[arm, rate] for rate in grid} for arm, grid in grids.items()}
 
     grids = {arm.name: sorted(rates) for arm in arms}
@@ -71,14 +71,14 @@ def tuned_runs(
     train("training", _flat(runs.values()), 0.4, 1.0)
     results = {}
     for arm in arms:
-        own = [*_flat(_trials(arm, rate, pilots) for rate in grids[arm.name]), *runs[arm.name]]
+        runs_of_arm = [*_flat(_trials(arm, rate, pilots) for rate in grids[arm.name]), *runs[arm.name]]
         results[arm.name] = Result(
             arm,
             chosen[arm.name],
             tuning[arm.name],
-            tuple(_record(seen, run) for run in runs[arm.name]),
+            tuple(_record(rows, run) for run in runs[arm.name]),
             tuple(run.key for run in runs[arm.name]),
-            sum(_seconds(seen, run) for run in own),
+            sum(_seconds(rows, run) for run in runs_of_arm),
         )
     return results, seconds_of(results.values())
 

@@ -187,10 +187,10 @@ class Database:
         """A store of version 1 as one of this version, unless somebody of that version works in it."""
         with self._writing():
             if self._number("user_version") < VERSION:  # nobody was quicker
-                for name, host, pid, birth, seen in self.db.execute(
+                for name, host, pid, birth, last_beat in self.db.execute(
                     "SELECT name, host, pid, birth, seen FROM owners"
                 ).fetchall():
-                    if not Process(host, pid, birth).dead() and time.time() - seen < LEASE:
+                    if not Process(host, pid, birth).dead() and time.time() - last_beat < LEASE:
                         raise StoreTrouble(
                             f"{self.path}: worker {name} of an older memloci is at work there (process {pid} on {host}); "
                             "let it finish, or stop it"
@@ -289,12 +289,12 @@ def read_object(text: Any, claimed: str | None, what: str) -> dict[str, Any]:
     """A JSON object that was stored."""
     require_intact(text, claimed, what)
     try:
-        found = parse_json(text) if isinstance(text, str) else None
+        parsed = parse_json(text) if isinstance(text, str) else None
     except BadInput as error:
         raise Damaged(f"its {what} in the store is {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise Damaged(f"its {what} in the store is no JSON object")
-    return found
+    return parsed
 
 
 def to_json(value: Any) -> str:

@@ -219,13 +219,13 @@ def _interval(low: Any, high: Any, scale: Any) -> Callable[[random.Random], Any]
         raise BadInput(f'scale: must be "linear" or "log", found {shorten(scale)}')
     if scale == "log" and low <= 0:
         raise BadInput(f'low must be above 0 where scale = "log", found {shorten(low)}')
-    there, back = (math.log, math.exp) if scale == "log" else (float, float)
+    inward, outward = (math.log, math.exp) if scale == "log" else (float, float)
     if type(low) is int and type(high) is int:
         # Every whole number owns the stretch from itself to the next one.
-        draw = lambda source: int(back(source.uniform(there(low), there(high + 1))))
+        draw = lambda source: int(outward(source.uniform(inward(low), inward(high + 1))))
         return lambda source: min(max(draw(source), low), high)
     # Six digits are as random as seventeen, and can be read.
-    return lambda source: to_digits(back(source.uniform(there(low), there(high))), 6)
+    return lambda source: to_digits(outward(source.uniform(inward(low), inward(high))), 6)
 
 
 # Expansion.
@@ -252,8 +252,8 @@ def _expand(name: str, base: dict[str, Settings], tasks: "_Tasks", combinations:
             run = _make_run(base, tasks, settings)
             runs[run.key] = run
         except BadInput as error:
-            seen = refused.get(str(error), Impossible(str(error), 0, settings))
-            refused[str(error)] = Impossible(seen.reason, seen.count + 1, seen.example)
+            counted = refused.get(str(error), Impossible(str(error), 0, settings))
+            refused[str(error)] = Impossible(counted.reason, counted.count + 1, counted.example)
     if not runs:
         reasons = [f"{r.reason} (as with {shorten(r.example)})" for r in list(refused.values())[:3]]
         raise BadInput("no combination is possible: " + "; ".join(reasons))

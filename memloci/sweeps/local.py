@@ -70,7 +70,7 @@ class Team(Protocol):
 def supervise(job: Job, store: Store, crew: Team, progress: Progress) -> None:
     """Until no run of the sweep is open: replace the dead, and take back what other drivers' dead had."""
     first = counts = store.counts(job.sweep)
-    searched = asked = 0.0
+    searched = seconds_to_ask = 0.0
     while counts.open:
         crew.bury()
         if time.monotonic() - searched > SEARCH:
@@ -78,10 +78,10 @@ def supervise(job: Job, store: Store, crew: Team, progress: Progress) -> None:
             searched = time.monotonic()
         crew.fill(counts.waiting)
         progress(_status_line(counts), _part(counts, first))
-        time.sleep(max(LOOK, 10 * asked))
+        time.sleep(max(LOOK, 10 * seconds_to_ask))
         began = time.monotonic()
         counts = store.counts(job.sweep)
-        asked = time.monotonic() - began  # of a huge sweep it takes a while: not too often
+        seconds_to_ask = time.monotonic() - began  # of a huge sweep it takes a while: not too often
 
 
 def _status_line(counts: Counts) -> str:

@@ -100,22 +100,22 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
 def _silence() -> Iterator[None]:
     """Ray's compiled part complains to standard error once a second; one line says it, afterwards."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(nowhere)
 
 
 def _knock(address: str) -> None:
     if address == "auto":
         return
-    if not (found := re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d{1,5})", address)):
+    if not (host_and_port := re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d{1,5})", address)):
         raise ValueError('an address is HOST:PORT, as `ray start --head` tells it, or "auto"')
-    socket.create_connection((found[1], int(found[2])), KNOCK).close()
+    socket.create_connection((host_and_port[1], int(host_and_port[2])), KNOCK).close()
 
 
 def _unreachable(address: str | None, error: Exception) -> str:
@@ -162,8 +162,8 @@ def make_task() -> Callable[..., Iterator[Message]]:
 def serve(job: str, claim: str, states: list[bytes]) -> Iterator[Message]:
     """Train what was claimed; tell, in order, what is to be recorded."""
     _share_cores()
-    told, mail = Job(**json.loads(job)), Mail()
-    trainer = Trainer(told, "", mail, load_engine(told.engine))
+    described, mail = Job(**json.loads(job)), Mail()
+    trainer = Trainer(described, "", mail, load_engine(described.engine))
     return _messages(trainer, mail, _read_claim(claim, states))
 
 
@@ -306,8 +306,8 @@ class Fleet:
 
     def _feel(self) -> None:
         """Without its own node a driver waits for ever: Ray hands out tasks through it."""
-        here = self.ray.get_runtime_context().get_node_id()
-        if not any(node["Alive"] for node in self.ray.nodes() if node["NodeID"] == here):
+        this_node = self.ray.get_runtime_context().get_node_id()
+        if not any(node["Alive"] for node in self.ray.nodes() if node["NodeID"] == this_node):
             raise BadInput("the Ray node of this machine has died; finished runs are saved, start again")
 
     def _ready_owners(self) -> list[str]:

@@ -85,9 +85,9 @@ class Runs(Sequence[Row]):
 
     def counts(self) -> dict[str, int]:
         """How many are done, diverged, failed, running and waiting."""
-        found = [row["status"] for row in self.rows]
+        statuses = [row["status"] for row in self.rows]
         return {
-            status: found.count(status) for status in ("done", "diverged", "failed", "running", "waiting")
+            status: statuses.count(status) for status in ("done", "diverged", "failed", "running", "waiting")
         }
 
     def where(self, *conditions: str) -> "Runs":
@@ -99,18 +99,18 @@ class Runs(Sequence[Row]):
         return chosen
 
     def _test(self, text: str) -> Callable[[Row], bool]:
-        found = CONDITION.fullmatch(text)
-        if found is None:
+        condition = CONDITION.fullmatch(text)
+        if condition is None:
             raise BadInput(
                 f"where: {shorten(text)} is no condition; write FIELD=VALUE, or one of != < <= > >="
             )
-        name, sign, wanted = found[1], found[2], _value(found[3])
+        name, sign, limit = condition[1], condition[2], _value(condition[3])
         self._check(name, "where")
         if sign in ORDERS:
-            if not isinstance(wanted, int | float):
-                raise BadInput(f"where: {name} {sign} takes a number, found {shorten(wanted)}")
-            return lambda row: isinstance(row.get(name), int | float) and ORDERS[sign](row[name], wanted)
-        return lambda row: (row.get(name) == wanted) == (sign != "!=")
+            if not isinstance(limit, int | float):
+                raise BadInput(f"where: {name} {sign} takes a number, found {shorten(limit)}")
+            return lambda row: isinstance(row.get(name), int | float) and ORDERS[sign](row[name], limit)
+        return lambda row: (row.get(name) == limit) == (sign != "!=")
 
     def _check(self, name: str, expression: str) -> None:
         if name not in self.fields and self.fields:

@@ -48,10 +48,10 @@ def sweep(
     if address is not None and engine != "ray":
         raise BadInput(f"address: the engine {engine} has none; use it with engine ray")
     module = importlib.import_module(ENGINES[engine])
-    asked = source if isinstance(source, Sweep) else read_sweep(source)
+    grid = source if isinstance(source, Sweep) else read_sweep(source)
     path = str(Path(store).resolve())
     with Store(path) as opened:
-        queued = opened.enqueue(asked.name, asked.runs)
+        queued = opened.enqueue(grid.name, grid.runs)
     where = {} if address is None else {"address": address}
     module.run(Job(path, queued, EXECUTE), workers, progress, **where)
     return Runs(store, sweep=queued)

@@ -141,14 +141,14 @@ class Store(Database):
         """What is wrong with a stored result."""
         with self._readable_errors():
             names = ["status", "config", "record", "history", "weights"]
-            found = self.db.execute(
+            row = self.db.execute(
                 f"SELECT {', '.join(names)}, {self._columns([f'{name}_sum' for name in names[1:]])} "
                 "FROM runs WHERE key = ?",
                 (key,),
             ).fetchone()
-        if found is None or found[0] in ("waiting", "running", "failed"):
+        if row is None or row[0] in ("waiting", "running", "failed"):
             return None
-        status, config, record, history, weights, *sums = found
+        status, config, record, history, weights, *sums = row
         try:
             if status not in STATUSES:
                 raise Damaged("its status in the store was damaged")
@@ -182,21 +182,21 @@ class Store(Database):
                     "FROM sweep_runs s JOIN runs r ON r.key = s.key WHERE s.sweep = ? AND r.status = 'waiting' "
                     f"AND {'1' if other_programs else 'r.program IS ?'}"
                 )
-                asked = (sweep,) if other_programs else (sweep, compiled)
-                left = self._one(f"SELECT count(*) {waiting}", *asked)
+                chosen = (sweep,) if other_programs else (sweep, compiled)
+                left = self._one(f"SELECT count(*) {waiting}", *chosen)
                 if not left:
                     return None
                 (program,) = self.db.execute(
                     f"SELECT program {waiting} GROUP BY program ORDER BY program IS ? DESC, "
                     "EXISTS (SELECT 1 FROM runs b WHERE b.status = 'running' AND b.program = r.program), "
                     "count(*) DESC, program LIMIT 1",
-                    (*asked, compiled),
+                    (*chosen, compiled),
                 ).fetchone()
-                found = self.db.execute(
+                rows = self.db.execute(
                     f"SELECT r.key, deaths {waiting} AND program = ? ORDER BY deaths >= {ALONE}, r.rowid LIMIT ?",
-                    (*asked, program, min(most, math.ceil(left / workers))),
+                    (*chosen, program, min(most, math.ceil(left / workers))),
                 ).fetchall()
-                keys = [key for key, deaths in found if deaths < ALONE] or [found[0][0]]
+                keys = [key for key, deaths in rows if deaths < ALONE] or [rows[0][0]]
                 for key in keys:
                     if (config := self._settings_of_claimed(key, owner)) is not None:
                         configs[key] = config
@@ -206,13 +206,13 @@ class Store(Database):
 
     def _settings_of_claimed(self, key: str, owner: str) -> dict[str, Any] | None:
         """The settings of a run that is now owned; if they are damaged the run fails, and this is None."""
-        taken = self.db.execute(
+        row = self.db.execute(
             "UPDATE runs SET status = 'running', owner = ?, attempts = attempts + 1, started = ? "
             "WHERE key = ? AND status = 'waiting' RETURNING config, config_sum",
             (owner, time.time(), key),
         ).fetchone()
         try:
-            return read_object(taken[0], taken[1], "settings")
+            return read_object(row[0], row[1], "settings")
         except Damaged as error:
             self._end(owner, key, "failed", "error = ?", (f"{error}; {AGAIN}",))
             return None
@@ -220,10 +220,10 @@ class Store(Database):
     def _state(self, key: str) -> bytes | None:
         """The checkpoint of a run; one that is damaged is deleted, and the run told to start anew."""
         query = "SELECT state, state_sum FROM checkpoints WHERE key = ?"
-        if (found := self.db.execute(query, (key,)).fetchone()) is None:
+        if (row := self.db.execute(query, (key,)).fetchone()) is None:
             return None
         try:
-            return require_intact(found[0], found[1], "checkpoint")
+            return require_intact(row[0], row[1], "checkpoint")
         except Damaged as error:
             self.db.execute("DELETE FROM checkpoints WHERE key = ?", (key,))
             self.db.execute(
@@ -324,7 +324,7 @@ class Store(Database):
                 "SELECT count(*) FROM owners WHERE name = ? AND beats = ?", owner, beats
             ):
                 return 0
-            taken = self.db.execute(
+            updated = self.db.execute(
                 "UPDATE runs SET owner = NULL, deaths = deaths + 1, "
                 "status = iif(deaths + 1 < :most, 'waiting', 'failed'), "
                 "error = iif(deaths + 1 < :most, NULL, 'its worker died ' || (deaths + 1) || ' times: ' || :cause), "
@@ -332,7 +332,7 @@ class Store(Database):
                 {"most": most_deaths, "cause": cause, "now": time.time(), "owner": owner},
             )
             self.db.execute("DELETE FROM owners WHERE name = ?", (owner,))
-        return taken.rowcount
+        return updated.rowcount
 
     def reclaim_dead(
         self, alive: Iterable[str] = (), lease: float = LEASE, most_deaths: int = MOST_DEATHS
@@ -358,13 +358,13 @@ class Store(Database):
 
     def counts(self, sweep: str) -> Counts:
         with self._readable_errors():
-            found = self.db.execute(f"SELECT status, count(*) {OF_SWEEP} GROUP BY status", (sweep,))
+            rows = self.db.execute(f"SELECT status, count(*) {OF_SWEEP} GROUP BY status", (sweep,))
             part = self._one(
                 "SELECT total(o.part) FROM owners o JOIN runs r ON r.owner = o.name AND r.status = 'running' "
                 "JOIN sweep_runs s ON s.key = r.key WHERE s.sweep = ?",
                 sweep,
             )
-            counted = dict(found.fetchall())
+            counted = dict(rows.fetchall())
             strange = sum(count for status, count in counted.items() if status not in STATUSES)
             known = {status: counted.get(status, 0) for status in STATUSES}
             return Counts(**{**known, "failed": known["failed"] + strange}, part=part)
@@ -401,12 +401,12 @@ class Store(Database):
 
     def _of(self, key: str, column: str) -> tuple[Any, str | None]:
         with self._readable_errors():
-            found = self.db.execute(
+            row = self.db.execute(
                 f"SELECT {column}, {self._columns([f'{column}_sum'])} FROM runs WHERE key = ?", (key,)
             ).fetchone()
-        if found is None:
+        if row is None:
             raise BadInput(f"{self.path}: no run {key}")
-        return found
+        return row
 
     def _sound(self, key: str, read: Callable[[], Any]) -> Any:
         try:

@@ -136,30 +136,30 @@ def _entry(run: Mapping[str, Any]) -> SweptRun:
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """`architecture.heads` and the like; lists and the like become text."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for table in ("task", "architecture", "training"):
         for key, value in (config.get(table) or {}).items():
             plain = isinstance(value, str | int | float | bool) or value is None
-            found[f"{table}.{key}"] = value if plain else json.dumps(value, ensure_ascii=False)
-    return found
+            flat[f"{table}.{key}"] = value if plain else json.dumps(value, ensure_ascii=False)
+    return flat
 
 
 def varying(entries: Sequence[SweptRun]) -> list[str]:
     """The settings that differ between runs, seeds aside; a task that differs in many ways is one setting."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.settings))
     differs = lambda name: len({repr(entry.settings.get(name)) for entry in entries}) > 1
-    found = [name for name in names if name != SEED and differs(name)]
-    of_task = [name for name in found if name.startswith("task.")]
+    differing = [name for name in names if name != SEED and differs(name)]
+    of_task = [name for name in differing if name.startswith("task.")]
     if len(of_task) > 1:
         for entry in entries:
             entry.settings["task"] = _task_name(entry)
-        found = ["task", *(name for name in found if name not in of_task)]
+        differing = ["task", *(name for name in differing if name not in of_task)]
         of_task = ["task"]
-    if of_task and "training.length" in found:  # the default length follows from the task
+    if of_task and "training.length" in differing:  # the default length follows from the task
         pairs = {(entry.settings[of_task[0]], entry.settings["training.length"]) for entry in entries}
         if len(pairs) == len({task for task, _ in pairs}):
-            found.remove("training.length")
-    return sorted(found, key=lambda name: (not _is_number(entries, name), found.index(name)))
+            differing.remove("training.length")
+    return sorted(differing, key=lambda name: (not _is_number(entries, name), differing.index(name)))
 
 
 def _task_name(entry: SweptRun) -> str:
@@ -184,19 +184,19 @@ def _measures(entries: Sequence[SweptRun]) -> list[Measure]:
 def _reasons(entries: Sequence[SweptRun]) -> list[Diagnosis | None]:
     """One search per group: what is wrong with a configuration is wrong with every seed."""
     began, known = time.monotonic(), dict[str, Diagnosis]()
-    found: list[Diagnosis | None] = []
+    reasons: list[Diagnosis | None] = []
     for entry in entries:
         if entry.record is None:
-            found.append(None)
+            reasons.append(None)
         elif entry.learned or entry.diverged or entry.group not in known:
             thorough = time.monotonic() - began < SEARCH_SECONDS
             one = diagnose(Run(**entry.config), entry.record, thorough=thorough)
             if not entry.learned and not entry.diverged:
                 known[entry.group] = one
-            found.append(one)
+            reasons.append(one)
         else:
-            found.append(known[entry.group])
-    return found
+            reasons.append(known[entry.group])
+    return reasons
 
 
 def _groups(
@@ -206,19 +206,19 @@ def _groups(
     grouped: dict[str, list[int]] = {}
     for k, entry in enumerate(entries):
         grouped.setdefault(entry.group, []).append(k)
-    found = []
+    groups = []
     for members in grouped.values():
-        own = [entries[k] for k in members]
-        found.append(
+        entries_of = [entries[k] for k in members]
+        groups.append(
             Group(
-                own[0].settings,
-                len(own),
-                sum(entry.learned for entry in own),
-                tuple(_spread(own, measure) for measure in measures),
+                entries_of[0].settings,
+                len(entries_of),
+                sum(entry.learned for entry in entries_of),
+                tuple(_spread(entries_of, measure) for measure in measures),
                 dict(_counts(reasons[k] for k in members).most_common()),
             )
         )
-    return sorted(found, key=lambda group: group.spreads[0].median if group.spreads[0] else math.inf)
+    return sorted(groups, key=lambda group: group.spreads[0].median if group.spreads[0] else math.inf)
 
 
 def _spread(entries: Sequence[SweptRun], measure: Measure) -> Spread | None:

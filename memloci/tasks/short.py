@@ -85,8 +85,10 @@ LISTED = ("memories",)  # where there is no short form
 
 def fields_of(kind: str | None) -> tuple[str, ...]:
     """The keys of a task file of this kind, `kind` aside; those of one that lists its memories, for any other."""
-    own = KEYS.get(str(kind), LISTED)
-    return tuple(key for name in Task.model_fields for key in (own if name == "memories" else (name,)))
+    memory_keys = KEYS.get(str(kind), LISTED)
+    return tuple(
+        key for name in Task.model_fields for key in (memory_keys if name == "memories" else (name,))
+    )
 
 
 def _pointer(lag: Any) -> Memory:
@@ -111,13 +113,13 @@ def _listed(fields: dict[str, Any], key: str) -> tuple[Any, ...]:
 
 def _each_memory(key: str, make: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
     """A memory of each value; a refusal names the entry, not the field of the memory that it becomes."""
-    found = []
+    memories = []
     for k, value in enumerate(values):
         try:
-            found.append(make(value))
+            memories.append(make(value))
         except BadInput as error:
             raise BadInput(f"{key}[{k}]: {re.sub(r'^[a-z]+: ', '', str(error))}") from None
-    return found
+    return memories
 
 
 def _task(fields: dict[str, Any], key: str, memories: Sequence[Memory]) -> Task:

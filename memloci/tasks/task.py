@@ -128,14 +128,14 @@ class Task(Spec):
     @cached_property
     def recalls(self) -> tuple[Recall, ...]:
         """The memories in this task, prepared."""
-        found: list[Recall] = []
+        recalls: list[Recall] = []
         for i, memory in enumerate(self.memories, start=1):
-            room = MAX_CELLS - sum(len(recall.cells) for recall in found)
+            room = MAX_CELLS - sum(len(recall.cells) for recall in recalls)
             try:
-                found.append(memory.prepare(Scope(self.channels, tuple(found), self.M, room)))
+                recalls.append(memory.prepare(Scope(self.channels, tuple(recalls), self.M, room)))
             except BadInput as error:
                 raise error.within(f"memories[{i - 1}]") from None
-        return tuple(found)
+        return tuple(recalls)
 
     @property
     def kind(self) -> str:
@@ -176,10 +176,10 @@ class Task(Spec):
     @cached_property
     def levels(self) -> tuple[int, ...]:
         """For each memory, how many recalls must come before it: 0 when it reads the present only."""
-        found: list[int] = []
+        levels: list[int] = []
         for parents in self.parents:
-            found.append(max((found[j - 1] + 1 for j in parents), default=0))
-        return tuple(found)
+            levels.append(max((levels[j - 1] + 1 for j in parents), default=0))
+        return tuple(levels)
 
     @property
     def lag_bounds(self) -> tuple[int | float, ...]:
@@ -262,7 +262,7 @@ class Task(Spec):
     @cached_property
     def lip_f(self) -> dict[str, float]:
         """Per variable, a bound on |df/dx| over all outputs; inf where f may jump."""
-        found = dict.fromkeys(self.variables, 0.0)
+        largest = dict.fromkeys(self.variables, 0.0)
         for formula in self.readouts:
             if formula.expression is None:
                 if self.lipschitz is None:
@@ -276,8 +276,8 @@ class Task(Spec):
             else:
                 constants = lipschitz(formula.expression, self.domains)
             for name, constant in constants.items():
-                found[name] = max(found[name], constant)
-        return found
+                largest[name] = max(largest[name], constant)
+        return largest
 
     @cached_property
     def output_ranges(self) -> tuple[Interval, ...]:

@@ -11,7 +11,7 @@ from memloci.core.numbers import literal
 from memloci.tasks.memories.kernel import Convolution
 from memloci.tasks.memories.match import Occurrence
 from memloci.tasks.task import Task
-from memloci.theory import says
+from memloci.theory import about_tasks
 from memloci.theory.paper_rates import decay, power
 
 
@@ -35,7 +35,9 @@ class _Implication:
 
 
 def advice_for(task: Task) -> tuple[Advice, ...]:
-    return tuple(Advice(own.claim, own.text, *own.answer(task)) for own in IMPLICATIONS)
+    return tuple(
+        Advice(implication.claim, implication.text, *implication.answer(task)) for implication in IMPLICATIONS
+    )
 
 
 def _nested(task: Task) -> Answer:
@@ -57,7 +59,7 @@ def _unrelated(task: Task) -> Answer:
     if any(isinstance(recall, Occurrence) for recall in task.recalls):
         return False, "tokens are found by content, which the paper does not treat", ""
     layers = "one layer" if task.stationary else "two layers, the first of which computes the lags"
-    wall = says.precision_wall(task)
+    wall = about_tasks.precision_wall(task)
     beside = (
         f"in floating point heads do not suffice at far lags: {wall}; depth and rotary heads do"
         if wall
@@ -93,13 +95,17 @@ def _drop_dp(task: Task) -> Answer:
             "the same lags are read everywhere, whatever the input",
             "dpf heads are certified exactly, and run in linear time",
         )
-    floor = says.affine_past(task) or says.capacity_bound(task)
+    floor = about_tasks.affine_past(task) or about_tasks.capacity_bound(task)
     return False, "what is recalled depends on the input", floor or ""
 
 
 def _keep_dp(task: Task) -> Answer:
     if any(isinstance(recall, Occurrence) for recall in task.recalls):
-        return True, "tokens are found by their content, as in language", says.capacity_bound(task) or ""
+        return (
+            True,
+            "tokens are found by their content, as in language",
+            about_tasks.capacity_bound(task) or "",
+        )
     return False, "no token is found by its content", ""
 
 
@@ -109,7 +115,7 @@ def _tail(task: Task) -> str:
     ]
     if not kernels:
         return "none"
-    return "light" if all(decay(own) > 0 for own in kernels) else "heavy"
+    return "light" if all(decay(rho) > 0 for rho in kernels) else "heavy"
 
 
 def _heavy(task: Task) -> Answer:

@@ -43,11 +43,11 @@ def of_readout(ridge: RidgeSum, output: int) -> BarronNorm:
 
 def of_lag(table: LagTable, logarithm: bool = False) -> BarronNorm:
     """Of a lag function, or of its logarithm."""
-    found = [_of_table(table, logarithm)]
+    norms = [_of_table(table, logarithm)]
     if not logarithm and table.affine is not None:
         slopes, constant = table.affine
-        found.append(2 * sum(map(abs, slopes.values()), Fraction(0)) + abs(constant))
-    known = [norm for norm in found if norm is not None]
+        norms.append(2 * sum(map(abs, slopes.values()), Fraction(0)) + abs(constant))
+    known = [norm for norm in norms if norm is not None]
     if not known:
         raise BadInput(
             f"no network for {table.text} was found: its symbols cannot be told apart along one direction"

@@ -103,15 +103,15 @@ def lemma_heads(targets: Sequence[AbstractTarget], heads: int, precision: str) -
 @lru_cache(maxsize=64)
 def _fitted(targets: tuple[AbstractTarget, ...], heads: int, precision: str) -> KernelSum:
     """Memories with the same exponents share their heads, which computes the same function."""
-    own = exponents("lin", heads)
+    slopes = exponents("lin", heads)
     if precision == EXACT:
         # Least squares serves where mass is free, but is not the best in l1: the fit of float64 may be better.
-        free = fit("lin", targets, heads, precision=EXACT, mass=FREE_MASS, exponents=own)
-        found = min([free, _fitted(targets, heads, "float64")], key=lambda each: each.error)
+        free = fit("lin", targets, heads, precision=EXACT, mass=FREE_MASS, exponents=slopes)
+        fitted = min([free, _fitted(targets, heads, "float64")], key=lambda each: each.error)
     else:
-        found = fit("lin", targets, heads, precision=precision, rounding=ROUNDING, exponents=own)
-    if found.error < 1:
-        return found
-    rows = zip(found.coefficients, found.errors, strict=True)
-    kept = [row if E < 1 else [0.0] * heads for row, (_, E) in rows]  # no heads at all err by 1
-    return kernel_sum("lin", found.exponents, kept, targets, precision)
+        fitted = fit("lin", targets, heads, precision=precision, rounding=ROUNDING, exponents=slopes)
+    if fitted.error < 1:
+        return fitted
+    rows = zip(fitted.coefficients, fitted.errors, strict=True)
+    helpful = [row if E < 1 else [0.0] * heads for row, (_, E) in rows]  # no heads at all err by 1
+    return kernel_sum("lin", fitted.exponents, helpful, targets, precision)

@@ -40,7 +40,7 @@ class WidthNumber:
 
 
 @dataclass(frozen=True)
-class Said:
+class AboutTask:
     """What one result says of the task."""
 
     result: str
@@ -59,7 +59,7 @@ class TaskTheory:
     readouts: tuple[BarronNorm, ...]  # one per output
     lags: tuple[LagNorms, ...]
     widths: tuple[WidthNumber, ...]
-    said: tuple[Said, ...]
+    results: tuple[AboutTask, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
 
@@ -81,10 +81,10 @@ def theory_of(task: Task, name: str) -> TaskTheory:
         readouts=_readout_norms(task, notes),
         lags=lags,
         widths=tuple(_widths(task, paper, lags)),
-        said=tuple(
-            Said(result.name, result.by, text, result.command)
+        results=tuple(
+            AboutTask(result.name, result.by, text, result.command)
             for result in RESULTS
-            if (text := result.says(task)) is not None
+            if (text := result.about(task)) is not None
         ),
         advice=advice_for(task),
         notes=tuple(notes),
@@ -101,40 +101,40 @@ def _readout_norms(task: Task, notes: list[str]) -> tuple[BarronNorm, ...]:
 
 
 def _lag_norms(task: Task, notes: list[str]) -> Sequence[LagNorms]:
-    found = []
+    norms = []
     for i, recall in enumerate(task.recalls, start=1):
         if task.stationary or not isinstance(recall, LagTable):
             continue
         try:
             g, log_g = of_lag(recall), of_lag(recall, logarithm=True)
-            found.append(LagNorms(i, recall.text.removeprefix("lag "), recall.bound, g.norm, log_g.norm))
+            norms.append(LagNorms(i, recall.text.removeprefix("lag "), recall.bound, g.norm, log_g.norm))
         except BadInput as reason:
             notes.append(f"Barron norm of the lag of memory {i}: {reason}")
-    return found
+    return norms
 
 
 def _widths(task: Task, paper: PaperRates, lags: Sequence[LagNorms]) -> list[WidthNumber]:
     """The conditions of the theorems of section 4, where the norms of all lags are known."""
     if len(lags) < task.M or not lags:
         return []
-    lin = [Fraction(float(own.g)) ** 2 for own in lags]
-    log = [Fraction(float(own.log_g)) ** 2 * own.T**2 for own in lags]
+    lin = [Fraction(float(lag_norm.g)) ** 2 for lag_norm in lags]
+    log = [Fraction(float(lag_norm.log_g)) ** 2 * lag_norm.T**2 for lag_norm in lags]
     sizes = {"lin": (lin, "||g_i||_B^2"), "log": (log, "||log g_i||_B^2 T_i^2")}
-    found = []
+    numbers = []
     for statement in paper.statements:
         for rate in statement.rates:
-            own, what = sizes[rate.encoding]
-            condition, value = _condition(statement.result, own, what, task.K)
-            found.append(WidthNumber(statement.result, rate.encoding, condition, above(value)))
-    return found
+            lag_norm, what = sizes[rate.encoding]
+            condition, value = _condition(statement.result, lag_norm, what, task.K)
+            numbers.append(WidthNumber(statement.result, rate.encoding, condition, above(value)))
+    return numbers
 
 
-def _condition(result: str, own: Sequence[Fraction], what: str, K: int) -> tuple[str, Fraction]:
+def _condition(result: str, squares: Sequence[Fraction], what: str, K: int) -> tuple[str, Fraction]:
     match result:
         case "Theorem 4.4":
-            rest = sum(own[K:], Fraction(0))
-            return f"max(max_{{i<=K}} {what}, sum_{{i>K}} {what})", max([rest, *own[:K]])
+            rest = sum(squares[K:], Fraction(0))
+            return f"max(max_{{i<=K}} {what}, sum_{{i>K}} {what})", max([rest, *squares[:K]])
         case "Proposition 4.5":
-            return f"max {what}", max(own)
+            return f"max {what}", max(squares)
         case _:
-            return f"sum {what}", sum(own, Fraction(0))
+            return f"sum {what}", sum(squares, Fraction(0))

@@ -42,7 +42,7 @@ class HeadsRate:
     condition: str = ""  # where `most` comes from
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         return self.most is None or self.most > 0
 
     @property
@@ -76,25 +76,27 @@ class PaperRates:
     """What the paper states of a task: its theorems, or why there is none."""
 
     statements: tuple[Statement, ...]
-    none: str = ""
+    why_none: str = ""
     width: str = FFN
     width_slope: float = PAPER_SLOPE
 
     def rate(self, encoding: str) -> tuple[Statement, HeadsRate] | None:
         """The first theorem that has a rate for this encoding, whether or not any n is left."""
-        found = ((statement, statement.rate(encoding)) for statement in self.statements)
-        return next(((statement, rate) for statement, rate in found if rate is not None), None)
+        rates = ((statement, statement.rate(encoding)) for statement in self.statements)
+        return next(((statement, rate) for statement, rate in rates if rate is not None), None)
 
     @property
     def heads(self) -> str:
         """One line: the results, and what they give each encoding."""
         if not self.statements:
-            return f"no rate: {self.none}"
+            return f"no rate: {self.why_none}"
         first = self.statements[0]
         results = ", ".join(statement.result for statement in self.statements)
         rates = first.rates if len(self.statements) == 1 else [r for s in self.statements for r in s.rates]
-        told = {rate.encoding: rate.holds.split(" (")[0] for rate in reversed(rates)}
-        each = {f"H^-n {holds}": [e for e in told if told[e] == holds] for holds in told.values()}
+        holds_for = {rate.encoding: rate.holds.split(" (")[0] for rate in reversed(rates)}
+        each = {
+            f"H^-n {holds}": [e for e in holds_for if holds_for[e] == holds] for holds in holds_for.values()
+        }
         parts = [f"{' and '.join(sorted(names))} {text}" for text, names in each.items()]
         return f"{'; '.join(sorted(parts))} ({results})"
 
@@ -102,16 +104,16 @@ class PaperRates:
         return {
             "statements": [
                 {
-                    "result": own.result,
-                    "attention": own.attention,
-                    "layers": own.layers,
-                    "width": own.width,
-                    "rates": [_rate_dict(rate) for rate in own.rates],
+                    "result": statement.result,
+                    "attention": statement.attention,
+                    "layers": statement.layers,
+                    "width": statement.width,
+                    "rates": [_rate_dict(rate) for rate in statement.rates],
                 }
-                for own in self.statements
+                for statement in self.statements
             ],
             "heads": self.heads,
-            "none": self.none or None,
+            "why_none": self.why_none or None,
             "width": self.width,
             "width_slope": self.width_slope,
         }
@@ -269,7 +271,7 @@ def _rate_dict(rate: HeadsRate) -> dict[str, object]:
         "every_n": rate.most is None,
         "most_n": rate.most,
         "condition": rate.condition or None,
-        "log10_S": {n: _or_none(rate.log10_S(n)) for n in (1, 2, 3)} if rate.there else None,
+        "log10_S": {n: _or_none(rate.log10_S(n)) for n in (1, 2, 3)} if rate.exists else None,
     }
 
 

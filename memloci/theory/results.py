@@ -1,6 +1,6 @@
 """Every result, of the paper and of memloci: what it states, what it assumes, where it is proved, what shows it.
 
-`says(task)` is what a result says of one task, or None where it is not about it. To add a result, add a row; the test checks
+`about(task)` is what a result says of one task, or None where it is not about it. To add a result, add a row; the test checks
 that its file is there and that its command is one.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from memloci.tasks.task import Task
-from memloci.theory import says
+from memloci.theory import about_tasks
 
 PAPER, OURS = "paper", "memloci"
 
@@ -25,7 +25,7 @@ class Result:
     assumes: str
     proved: str  # where
     command: str  # that shows it
-    says: Callable[[Task], str | None] = _nothing
+    about: Callable[[Task], str | None] = _nothing
 
     def to_dict(self) -> dict[str, str]:
         return {
@@ -53,7 +53,7 @@ PAPERS = (
         "exact arithmetic, coefficients of any size; H > n",
         "paper, appendix F; the constant: docs/theory.md section 0, theory/lemma_f1.py",
         "memloci rates delay --vary heads --no-train",
-        says.lemma_f1,
+        about_tasks.lemma_f1,
     ),
     Result(
         "Theorem 4.1",
@@ -125,7 +125,7 @@ OURS_ALL = (
         "fixed kernels; sequences of any length",
         "docs/theory.md section 2; approx/kernels/residuals.py",
         "memloci compile delay --route one-layer-lin --precision float64 --tolerance 0.5 --out out/delay",
-        says.exact_certificate,
+        about_tasks.exact_certificate,
     ),
     Result(
         "Precision wall",
@@ -135,7 +135,7 @@ OURS_ALL = (
         "one layer of lin heads; for any heads and kernels by linear programming (approx/kernels/lower_bounds.py)",
         "docs/theory.md section 2; approx/kernels/lower_bounds.py",
         "memloci plan delay --route one-layer-lin",
-        says.precision_wall,
+        about_tasks.precision_wall,
     ),
     Result(
         "Depth breaks the wall",
@@ -144,7 +144,7 @@ OURS_ALL = (
         "dpf lin heads",
         "docs/theory.md section 2; routes/depth.py",
         "memloci plan delay-far --depth-table",
-        says.chain_of_shifts,
+        about_tasks.chain_of_shifts,
     ),
     Result(
         "Rotary heads break the wall",
@@ -153,7 +153,7 @@ OURS_ALL = (
         "a window, or softmax with a sink at position 0",
         "docs/theory.md sections 2 and 3; routes/rotary.py, certify/pointers.py",
         "memloci plan pointer-far",
-        says.rotary,
+        about_tasks.rotary,
     ),
     Result(
         "Affine floor",
@@ -163,7 +163,7 @@ OURS_ALL = (
         "no dot product, no neurons, no norm; any heads, layers, encoding and normalisation, symbols or real numbers",
         "docs/theory.md section 3; routes/affine_floor.py",
         "memloci train look-back --attention dpf --width 0 --steps 200",
-        says.affine_past,
+        about_tasks.affine_past,
     ),
     Result(
         "Capacity bound",
@@ -173,7 +173,7 @@ OURS_ALL = (
         "weights that factorise (dpf, tmx) or any recurrent state of that size; any neurons, any norm; real numbers",
         "docs/theory.md section 3; routes/capacity.py",
         "memloci study 6a --quick",
-        says.capacity_bound,
+        about_tasks.capacity_bound,
     ),
     Result(
         "Matches",
@@ -182,7 +182,7 @@ OURS_ALL = (
         "softmax with lin encoding; logits are whole numbers of the precision",
         "certify/match_heads.py",
         "memloci plan mqar",
-        says.matches,
+        about_tasks.matches,
     ),
     Result(
         "Barron norms",

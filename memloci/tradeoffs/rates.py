@@ -163,14 +163,14 @@ class Rates:
     @cached_property
     def measured(self) -> dict[str, str]:
         """What was measured, one sentence for heads and one for width."""
-        found = {**dict.fromkeys(("heads", "width"), "not measured"), **(self.notes or {})}
+        texts = {**dict.fromkeys(("heads", "width"), "not measured"), **(self.notes or {})}
         if self.heads:
-            found["heads"] = "; ".join(_slope_text(rates) for rates in self.heads)
+            texts["heads"] = "; ".join(_slope_text(rates) for rates in self.heads)
         if self.width is not None:
             slope = "" if math.isnan(self.width.slope) else f"m^{decimals(self.width.slope, 2)} "
             rows = self.width.rows
-            found["width"] = f"{slope}from {rows[0][0]} to {rows[-1][0]} neurons"
-        return found
+            texts["width"] = f"{slope}from {rows[0][0]} to {rows[-1][0]} neurons"
+        return texts
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; a slope that could not be fitted is null."""
@@ -196,12 +196,12 @@ def measured(
     """The slopes of these plans: heads of the one-layer ones, width of the first readout that is not exact."""
     tell, plans = progress or (lambda text, done: None), list(plans)
     one_layer = [plan for plan in plans if plan.route in ROUTES]
-    found: list[HeadRates] = []
+    head_table: list[HeadRates] = []
     notes = {"heads": "not measured: no model of one lin or log layer", "width": "not measured: no readout"}
     for k, plan in enumerate(one_layer):
         say = lambda text, k=k, plan=plan: tell(f"{plan.route}: {text}", k / (len(one_layer) + 1))
         try:
-            found.append(head_rates(task, plan.circuit, effort, say))
+            head_table.append(head_rates(task, plan.circuit, effort, say))
         except BadInput as reason:
             notes["heads"] = f"not measured: {reason}"
     tell("width", len(one_layer) / (len(one_layer) + 1))
@@ -210,7 +210,7 @@ def measured(
         width = width_rates(task, plans[0].circuit, effort) if plans else None
     except BadInput as reason:
         notes["width"] = str(reason)
-    return Rates(paper_rates(task), tuple(found), width, notes)
+    return Rates(paper_rates(task), tuple(head_table), width, notes)
 
 
 # -- heads and mass ---------------------------------------------------------------------------------------
@@ -238,31 +238,31 @@ def head_rates(
             report(f"{H} heads in {precision}")
             mine = H == built.heads and precision == circuit.precision
             kind, moves = precision, effort.moves[rpe]
-            found = built if mine else fit(rpe, targets, H, precision=kind, rounding=ROUNDING, moves=moves)
-            if found.error < SILENT * norm:
-                by_heads[precision].append(found)
+            fitted = built if mine else fit(rpe, targets, H, precision=kind, rounding=ROUNDING, moves=moves)
+            if fitted.error < SILENT * norm:
+                by_heads[precision].append(fitted)
     report("the floor")
     hardest = _hardest(built)
     by_mass, bounds = [], [lower_bound(rpe, hardest, mass=built.mass)]
     for mass in () if slow else _budgets(rpe, built, hardest, norm, effort.budgets[rpe]):
         report(f"mass {number(mass, 2)}")
         # The model's exponents, and some that suit the mass where there is time: the better of the two.
-        own = fit(rpe, targets, built.heads, mass=mass, exponents=built.exponents)
+        same_slopes = fit(rpe, targets, built.heads, mass=mass, exponents=built.exponents)
         again = effort.moves[rpe] > 0 and _cancels(built, norm)
         other = sweep(rpe, targets, [built.heads], [mass], moves=0) if again else []
-        by_mass.append(min([own, *other], key=lambda k: k.error))
+        by_mass.append(min([same_slopes, *other], key=lambda k: k.error))
         bounds.append(lower_bound(rpe, hardest, mass=mass, rounds=2))
     by_mass.append(built)
-    seen = [*by_mass, *(k for found in by_heads.values() for k in found)]
+    every_fit = [*by_mass, *(k for sums in by_heads.values() for k in sums)]
     deep = list(by_heads.values())[-1]
     return HeadRates(
         route=circuit.route,
         rpe=rpe,
         precision=circuit.precision,
         built=_point(built),
-        by_heads={name: tuple(map(_point, found)) for name, found in by_heads.items()},
+        by_heads={name: tuple(map(_point, sums)) for name, sums in by_heads.items()},
         by_mass=tuple(map(_point, by_mass)),
-        front=tuple(map(_point, pareto(dict.fromkeys(k for k in seen if k.error < SILENT * norm)))),
+        front=tuple(map(_point, pareto(dict.fromkeys(k for k in every_fit if k.error < SILENT * norm)))),
         bounds=tuple(bounds),
         slope=fitted_slope([(k.heads, k.error) for k in deep]),
         theorem=_theorem(rpe, built, hardest, bounds[0]),
@@ -278,12 +278,15 @@ def _lemma(
     """What the heads of the paper's own proof reach, where fitting them is quick."""
     if rpe != "lin" or not all(isinstance(target, SingleLag) for target in targets):
         return {}
-    found: dict[str, tuple[Fitted, ...]] = {}
+    fitted: dict[str, tuple[Fitted, ...]] = {}
     for precision in LEMMA_PRECISIONS:
         report(f"the heads of Lemma F.1, {precision}")
         sums = {H: lemma_heads(targets, H, precision) for H in heads if H >= len(targets)}
-        found[precision] = tuple(Fitted(H, float(own.mass), Proved(own.error)) for H, own in sums.items())
-    return found
+        fitted[precision] = tuple(
+            Fitted(H, float(fit_of_lemma.mass), Proved(fit_of_lemma.error))
+            for H, fit_of_lemma in sums.items()
+        )
+    return fitted
 
 
 def _lemma_needs(rpe: RpeName, targets: Sequence[AbstractTarget], error: float) -> int | None:
@@ -299,14 +302,14 @@ def _as_kernel_sum(task: Task, circuit: Circuit, rpe: RpeName) -> KernelSum:
     (layer,) = circuit.layers
     if not layer.heads:
         raise BadInput("nothing is recalled")
-    kept: dict[AbstractTarget, list[float]] = {}  # channels of one memory share a row
+    coefficients: dict[AbstractTarget, list[float]] = {}  # channels of one memory share a row
     for i, recall in enumerate(task.recalls, start=1):
         for channel in task.channel_names:
             slot = circuit.variable_slots.get(variable(channel, i))
             if slot is not None and all(slot in head.writes for head in layer.heads):
-                kept[recall_target(recall)] = [head.writes[slot][channel] for head in layer.heads]
+                coefficients[recall_target(recall)] = [head.writes[slot][channel] for head in layer.heads]
     exponents = [head.position.p for head in layer.heads if isinstance(head.position, DecayKernel)]
-    return kernel_sum(rpe, exponents, list(kept.values()), list(kept), circuit.precision)
+    return kernel_sum(rpe, exponents, list(coefficients.values()), list(coefficients), circuit.precision)
 
 
 def _unlike(target: AbstractTarget, rpe: RpeName) -> bool:
@@ -363,12 +366,12 @@ def _theorem(rpe: RpeName, built: KernelSum, hardest: AbstractTarget, bound: Low
 
 def fitted_slope(points: Sequence[tuple[int, float]]) -> float:
     """The least-squares slope of log E against log size, without a plateau at the end; NaN below two points."""
-    kept = list(points)
-    while len(kept) > 1 and not 0 < kept[-1][1] < FALLING * kept[-2][1]:
-        kept.pop()
-    if len(kept) < 2:
+    falling = list(points)
+    while len(falling) > 1 and not 0 < falling[-1][1] < FALLING * falling[-2][1]:
+        falling.pop()
+    if len(falling) < 2:
         return math.nan
-    x, y = np.log([size for size, _ in kept]), np.log([E for _, E in kept])
+    x, y = np.log([size for size, _ in falling]), np.log([E for _, E in falling])
     return float(np.polynomial.polynomial.polyfit(x, y, 1)[1])
 
 

@@ -32,8 +32,8 @@ def attack(model: Transformer, task: Task, n: int, key: Any) -> Any:
             slope = jax.grad(lambda x: sign * error(x)[t].sum())(x)
             pushed = jnp.where(slope > 0, hi[None, :], jnp.where(slope < 0, lo[None, :], x))
             drawn = sample(task, key, n, dtype)
-            here = (jnp.arange(n, dtype=t.dtype) == t)[:, None] & finite[None, :]
-            x = jnp.where(here, drawn, pushed)
+            touched = (jnp.arange(n, dtype=t.dtype) == t)[:, None] & finite[None, :]
+            x = jnp.where(touched, drawn, pushed)
             return x, jnp.abs(error(x)).max()
 
         keys = jr.split(key, ROUNDS + 1)

@@ -63,11 +63,11 @@ def from_bytes(run: Run, data: bytes, like: State) -> Course:
     if version == FORMAT and SUM not in words:
         raise BadInput("the checkpoint is damaged: it has no checksum")
     leaves, structure = jax.tree.flatten(like)
-    found = [arrays.get(str(k)) for k in range(len(leaves))]
-    for leaf, a in zip(leaves, found, strict=True):
+    stored = [arrays.get(str(k)) for k in range(len(leaves))]
+    for leaf, a in zip(leaves, stored, strict=True):
         if a is None or a.size != np.size(leaf) or a.dtype != np.asarray(leaf).dtype:
             raise BadInput("the checkpoint does not fit the model; start anew")
-    shaped = [a.reshape(np.shape(leaf)) for leaf, a in zip(leaves, found, strict=True) if a is not None]
+    shaped = [a.reshape(np.shape(leaf)) for leaf, a in zip(leaves, stored, strict=True) if a is not None]
     course = Course(jax.tree.unflatten(structure, shaped), history, seconds)
     _check(run, course)
     return course

@@ -43,10 +43,14 @@ def describe(path: str | Path) -> dict[str, Any]:
     """A data file as the `task` of a run: its kind, place and content hash."""
     content = _read(path)
     kind = "arrays" if str(path).endswith(".npz") else "text"
-    found: dict[str, Any] = {"kind": kind, "path": str(path), "sha256": hashlib.sha256(content).hexdigest()}
+    described: dict[str, Any] = {
+        "kind": kind,
+        "path": str(path),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     if kind == "arrays":
-        found["length"] = _arrays(content, path)[0].shape[1]
-    return found
+        described["length"] = _arrays(content, path)[0].shape[1]
+    return described
 
 
 def in_memory(x: Any, y: Any) -> tuple[dict[str, Any], tuple[np.ndarray, np.ndarray]]:

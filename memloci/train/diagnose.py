@@ -166,10 +166,10 @@ def _out_of_sight(case: DiagnosedRun) -> Diagnosis | None:
     strides = sorted({block.stride for block in blocks if block.stride > 1})
     window = f" a window of {' or '.join(f'{w:,}' for w in windows)}" if windows else ""
     stride = f" stride {' or '.join(f'{k:,}' for k in strides)}" if strides else ""
-    seen = " and".join(part for part in (window, stride) if part)
+    limits = " and".join(part for part in (window, stride) if part)
     return Diagnosis(
         OUT_OF_SIGHT,
-        f"With{seen}, {layers_text(a)} cannot reach tokens that the target depends on: two sequences that differ "
+        f"With{limits}, {layers_text(a)} cannot reach tokens that the target depends on: two sequences that differ "
         f"only there get one answer, which is wrong by {lower_number(E)} or more on one of them{COMPUTED}.",
         {
             "err_least": E,
@@ -182,17 +182,17 @@ def _out_of_sight(case: DiagnosedRun) -> Diagnosis | None:
 
 def _capacity(case: DiagnosedRun) -> Diagnosis | None:
     """routes/capacity.py, with the questions that sequences of this length have room for."""
-    carried = state(case.architecture)
-    asked = [question for question in questions(case.task).all if question.reach < case.n]
-    if carried is None or carried >= len(asked) or asked[carried].r <= case.tolerance:
+    numbers = state(case.architecture)
+    asks = [question for question in questions(case.task).all if question.reach < case.n]
+    if numbers is None or numbers >= len(asks) or asks[numbers].r <= case.tolerance:
         return None
-    r = float(asked[carried].r)
+    r = float(asks[numbers].r)
     return Diagnosis(
         NO_DOT_PRODUCT,
-        f"Weights of attention {_attentions(case.architecture)} factorise, so L H d_v = {carried} numbers reach a "
-        f"position from its past, and the task may ask for {len(asked)}: two pasts agree on all of them, and the error "
+        f"Weights of attention {_attentions(case.architecture)} factorise, so L H d_v = {numbers} numbers reach a "
+        f"position from its past, and the task may ask for {len(asks)}: two pasts agree on all of them, and the error "
         f"is at least {lower_number(r)} (proved). A dot product, more layers, heads or value coordinates lift the bound.",
-        {"E_least": r, "carried": carried, "asked": len(asked)},
+        {"E_least": r, "carried": numbers, "asked": len(asks)},
     )
 
 
@@ -285,10 +285,10 @@ def _layers(case: DiagnosedRun) -> Diagnosis | None:
 
 def _compiled(case: DiagnosedRun) -> Diagnosis | None:
     for route in _routes(case):
-        found = _planned(case.text, case.tolerance, case.architecture.precision, route)
-        if found is None:
+        planned = _planned(case.text, case.tolerance, case.architecture.precision, route)
+        if planned is None:
             continue
-        architecture, certificate = found
+        architecture, certificate = planned
         if certificate.met and inside(architecture, case.architecture):
             return expressible(case, certificate)
     return None
@@ -324,10 +324,10 @@ def _planned(
 
 
 def _unknown(case: DiagnosedRun, thorough: bool) -> Diagnosis:
-    looked = "" if thorough else " Nothing was fitted or compiled to compare with."
+    caveat = "" if thorough else " Nothing was fitted or compiled to compare with."
     return Diagnosis(
         UNKNOWN,
         f"The largest error seen is {number(case.err_sup)}. Nothing proved excludes that this architecture learns the "
-        f"task, and no weights of its sizes were found that do.{looked}",
+        f"task, and no weights of its sizes were found that do.{caveat}",
         {"err_sup": case.err_sup, "tolerance": case.tolerance},
     )

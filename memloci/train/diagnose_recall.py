@@ -83,21 +83,21 @@ def kernel_sums(case: DiagnosedRun) -> Diagnosis | None:
     if not task.stationary or slow_readout(task):
         return None
     recall = RecallProblem(case.text, a.encoding, case.tolerance, a.precision)
-    found, enough = _fitted(recall, a.heads), _tolerated_error(recall)
-    if cost(found, recall.u) <= enough:
+    fitted, enough = _fitted(recall, a.heads), _tolerated_error(recall)
+    if cost(fitted, recall.u) <= enough:
         certificate = _certified(recall, a.heads)
         return expressible(case, certificate) if _holds(case, recall, certificate) else None
     floor = _floor(recall)
     if not _lags(recall):  # a lag has no tail
         other = replace(recall, rpe=OTHER[recall.rpe])
         if cost(_fitted(other, a.heads), recall.u) <= enough:
-            return _tail(case, found, _fitted(other, a.heads), floor)
+            return _tail(case, fitted, _fitted(other, a.heads), floor)
     if floor is not None and floor.error > enough:
-        return _bits(case, recall, found, floor)
+        return _bits(case, recall, fitted, floor)
     for heads in _more(a.heads, recall):
         more = _fitted(recall, heads, moves=0)
         if cost(more, recall.u) <= enough:
-            return _heads(case, found, more, enough)
+            return _heads(case, fitted, more, enough)
     return None
 
 
@@ -204,11 +204,11 @@ def _fitted(recall: RecallProblem, heads: int, moves: int = MOVES) -> KernelSum:
         rounding=ROUNDING,
         moves=moves,
     )
-    found = ask(0)
+    fitted = ask(0)
     slow = recall.rpe == "log" and bool(_lags(recall))
-    if not moves or slow or cost(found, recall.u) <= _tolerated_error(recall):
-        return found
-    return min(found, ask(moves), key=lambda one: cost(one, recall.u))
+    if not moves or slow or cost(fitted, recall.u) <= _tolerated_error(recall):
+        return fitted
+    return min(fitted, ask(moves), key=lambda one: cost(one, recall.u))
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def _floor(recall: RecallProblem) -> KernelFloor | None:
             return None
     else:
         hardest = [t for t in _request(recall).targets if (s := t.spectrum(rpe)) is None or s.powers]
-    found = []
+    floors = []
     for target in hardest:
         effort = {} if lags else FLOOR
         bound = lower_bound(rpe, target, price=LEAST_CHARGE * recall.u, **effort)
@@ -239,8 +239,8 @@ def _floor(recall: RecallProblem) -> KernelFloor | None:
             mass = chebyshev_mass(target.lag, enough).log2
         else:
             mass = math.log2(max(bound.mass_for(enough), 1.0))
-        found.append(KernelFloor(target.label, bound.error, mass))
-    return max(found, key=lambda floor: floor.error, default=None)
+        floors.append(KernelFloor(target.label, bound.error, mass))
+    return max(floors, key=lambda floor: floor.error, default=None)
 
 
 @lru_cache(maxsize=512)

@@ -132,8 +132,8 @@ def _next(training: Training, course: Course) -> int:
 
 
 def _noted(course: Course, state: Any, report: Any, seconds: float) -> Course:
-    seen = (int(state.step), *(_finite(value) for value in report))
-    history = {name: [*course.history[name], value] for name, value in zip(HISTORY, seen, strict=True)}
+    values = (int(state.step), *(_finite(value) for value in report))
+    history = {name: [*course.history[name], value] for name, value in zip(HISTORY, values, strict=True)}
     return Course(state, history, course.seconds + seconds)
 
 

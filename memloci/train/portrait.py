@@ -58,7 +58,7 @@ class TrainingPortrait:
     best: int  # of the fits, the one that is looked at closely
     diagnoses: tuple[Diagnosis, ...]  # of every fit
     architecture: Architecture
-    again: Reproduction
+    reproduction: Reproduction
     task: Task | None  # None: a user's data, which has no definition to compare with
     targets: dict[int, np.ndarray]  # memory -> its kernel at the lags 1, 2, ...
     uses: Uses | None  # None: data, or training diverged
@@ -75,7 +75,7 @@ class TrainingPortrait:
 
 def portrait(fits: Sequence[Fit]) -> TrainingPortrait:
     chosen, architecture = best(fits), best(fits).record.sizes[0]
-    data, lost = chosen.run.task.get("kind") in DATA_KINDS, chosen.record.diverged
+    data, diverged = chosen.run.task.get("kind") in DATA_KINDS, chosen.record.diverged
     task = None if data else chosen.run.record
     return TrainingPortrait(
         tuple(fits),
@@ -85,7 +85,7 @@ def portrait(fits: Sequence[Fit]) -> TrainingPortrait:
         reproduction([fit.run for fit in fits]),
         task,
         {} if task is None else target_kernels(task),
-        None if task is None or lost else _uses(chosen, task),
+        None if task is None or diverged else _uses(chosen, task),
         None if task is None else _compiled(task, chosen.run.training.tolerance, architecture.precision),
     )
 
@@ -110,12 +110,12 @@ def _compiled(task: Task, tolerance: float, precision: str) -> CompiledReference
             None, f"Compiled weights for this task take minutes ({reason}): memloci plan shows them."
         )
     try:
-        found = _planned(json.dumps(task.to_dict()), tolerance, precision)
+        planned = _planned(json.dumps(task.to_dict()), tolerance, precision)
     except BadInput as error:
         return CompiledReference(None, f"Nothing can be compiled for this task: {error}.")
-    plans = [*found.met, *found.missed]
+    plans = [*planned.met, *planned.missed]
     if not plans:
-        reasons = "; ".join(f"{route}: {reason}" for route, reason in found.obstacles.items())
+        reasons = "; ".join(f"{route}: {reason}" for route, reason in planned.obstacles.items())
         return CompiledReference(
             None, f"The quick routes do not serve this task ({reasons}); memloci plan tries them all."
         )

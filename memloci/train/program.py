@@ -144,8 +144,8 @@ class Program:
             shared if self.shares_data else data,
         )
 
-        def step(_: Any, carried: Any) -> Any:
-            state, total = carried
+        def step(_: Any, progress: Any) -> Any:
+            state, total = progress
             x, y = self.source.batch(jr.fold_in(key, state.step), data)
             model, pull_back = eqx.filter_vjp(self.model, state.w)
             loss, gradient = loss_and_gradient(model, x, y, self.loss)
@@ -168,12 +168,12 @@ class Program:
         folded, count = fold(self.model(w), held_out[0].shape[1]), len(held_out[0])
         size = max(size for size in range(1, MICRO_BATCH + 1) if count % size == 0)
         parts = jax.tree.map(lambda rows: rows.reshape(-1, size, *rows.shape[1:]), held_out)
-        compared = lambda found, y: found - y if found.shape == y.shape else jnp.zeros_like(found)
+        compared = lambda outputs, y: outputs - y if outputs.shape == y.shape else jnp.zeros_like(outputs)
 
         def one(part: Any) -> Any:
-            found = folded(part[0])
-            e = compared(found, part[1])
-            return self.loss(found, part[1]), jnp.mean(jnp.square(e)), jnp.abs(e).max()
+            outputs = folded(part[0])
+            e = compared(outputs, part[1])
+            return self.loss(outputs, part[1]), jnp.mean(jnp.square(e)), jnp.abs(e).max()
 
         losses, squares, tops = jax.lax.map(one, parts)
         return Report(loss, losses.mean(), squares.mean(), tops.max())

@@ -63,9 +63,9 @@ class RunRecord(Mapping[str, Any]):
         return value.to_dict() if isinstance(value, Architecture) else value
 
     def __iter__(self) -> Iterator[str]:
-        own = (one.name for one in fields(self) if one.name != "measures")
+        names = (one.name for one in fields(self) if one.name != "measures")
         always = _always(self)
-        yield from (name for name in own if name in always or getattr(self, name) is not None)
+        yield from (name for name in names if name in always or getattr(self, name) is not None)
         yield from self.measures
 
     def __len__(self) -> int:
@@ -82,9 +82,9 @@ def _always(record: RunRecord) -> tuple[str, ...]:
 
 def record_from_dict(data: Mapping[str, Any]) -> RunRecord:
     """Of a file or store; what earlier versions did not write stays unknown."""
-    own = {one.name for one in fields(RunRecord)} - {"measures", "architecture"}
+    names = {one.name for one in fields(RunRecord)} - {"measures", "architecture"}
     return RunRecord(
-        **{name: data[name] for name in own if name in data},
+        **{name: data[name] for name in names if name in data},
         architecture=Architecture(**data["architecture"]) if data.get("architecture") else None,
         measures={name: data[name] for name in MEASURES if name in data},
     )

@@ -27,8 +27,8 @@ def reproduction(runs: Sequence[Run]) -> Reproduction:
     for name, value, default in settings(run):
         (usual if value == default else chosen)[name] = setting_text(value)
     together = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
-    told = (command(run, len(seeds)),) if together else ()
-    return Reproduction(chosen, usual, (*told, python_call(run)))
+    command_line = (command(run, len(seeds)),) if together else ()
+    return Reproduction(chosen, usual, (*command_line, python_call(run)))
 
 
 def settings(run: Run) -> list[tuple[str, Any, Any]]:
@@ -57,8 +57,12 @@ def command(run: Run, seeds: int = 1) -> str:
             words += ["--set", f"architecture.{name}={setting_text(value)}"]
     for name, value, default in settings(run):
         if value != default:
-            own = name in OPTIONS_OF_TRAINING
-            words += [f"--{name}", str(value)] if own else ["--set", f"training.{name}={setting_text(value)}"]
+            has_option = name in OPTIONS_OF_TRAINING
+            words += (
+                [f"--{name}", str(value)]
+                if has_option
+                else ["--set", f"training.{name}={setting_text(value)}"]
+            )
     words += ["--seed", str(run.training.seed)] if run.training.seed else []
     words += ["--seeds", str(seeds)] if seeds > 1 else []
     return _wrapped([shlex.quote(word) for word in words])

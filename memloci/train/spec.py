@@ -178,8 +178,8 @@ class Run(Spec):
         return self.record.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
-        found = self.model_dump(mode="json", exclude={"architecture"})
-        return {**found, "architecture": self.architecture and self.architecture.to_dict()}
+        settings = self.model_dump(mode="json", exclude={"architecture"})
+        return {**settings, "architecture": self.architecture and self.architecture.to_dict()}
 
 
 def default_length(task: dict[str, Any]) -> int:

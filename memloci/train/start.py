@@ -64,8 +64,8 @@ def _with_exponents(model: Transformer, task: Task, exponents: Sequence[float] |
     heads = model.layers[0].attention.heads
     if not isinstance(heads.encoding, Lin | Log) or heads.encoding.p is None:
         raise BadInput("start = 'exponents' is for lin and log encodings with a slope per head")
-    found = exponents or _exponents(heads.encoding.name, _text(task.to_dict()), len(heads.W_V))
-    p = jnp.asarray(found, heads.encoding.p.dtype)
+    slopes = exponents or _exponents(heads.encoding.name, _text(task.to_dict()), len(heads.W_V))
+    p = jnp.asarray(slopes, heads.encoding.p.dtype)
     return eqx.tree_at(lambda m: m.layers[0].attention.heads.encoding.p, model, p)
 
 
@@ -79,8 +79,8 @@ def _exponents(rpe: Any, task: str, heads: int) -> tuple[float, ...]:
     targets = [recall_target(recall) for recall in recalls if recall.kernel and recall.bound]
     if not targets:
         raise BadInput("start = 'exponents' fits them to fixed lags and kernels, and this task has none")
-    found = fit(rpe, targets, heads, mass=EXPONENT_MASS).exponents
-    return tuple(found[h % len(found)] for h in range(heads))  # a sum may need fewer heads than there are
+    slopes = fit(rpe, targets, heads, mass=EXPONENT_MASS).exponents
+    return tuple(slopes[h % len(slopes)] for h in range(heads))  # a sum may need fewer heads than there are
 
 
 def _disturbed(model: Transformer, noise: float, key: Any) -> Transformer:

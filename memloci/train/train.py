@@ -230,13 +230,13 @@ def _resumed(runs: Sequence[Run], directory: Path | None) -> dict[str, bytes]:
         raise BadInput(
             f"{directory}: holds another training; `memloci train --resume --out {directory}` goes on with that"
         )
-    found = {}
+    checkpoints = {}
     with reading(directory):
         for k, run in enumerate(runs):
             path = directory / CHECKPOINT.format(k)
             if path.exists():
-                found[run.key] = _intact(path)
-    return found
+                checkpoints[run.key] = _intact(path)
+    return checkpoints
 
 
 def _intact(path: Path) -> bytes:

@@ -79,8 +79,8 @@ def not_affine(task: Task, a: Architecture, n: int) -> float:
     A2, B2 = np.where(mixed, A, B), np.where(mixed, B, A)
     C = _towards(task, A, B)  # A and C span a segment
     crossed = lambda H: np.abs(H(A) - H(A2) - H(B2) + H(B)).max() / 4
-    bent = lambda H: np.abs(H(A) - 2 * H((A + C) / 2) + H(C)).max() / 4
-    return max(_claimed(task, crossed), _claimed(task, bent))
+    curvature = lambda H: np.abs(H(A) - 2 * H((A + C) / 2) + H(C)).max() / 4
+    return max(_claimed(task, crossed), _claimed(task, curvature))
 
 
 def pieces(task: Task, a: Architecture, n: int, error: float) -> int:
@@ -175,5 +175,5 @@ def _draws(task: Task, n: int, seed: int) -> Sequences:
 
 def _towards(task: Task, A: Sequences, B: Sequences) -> Sequences:
     """B where a channel's range is one interval, so that all between A and B is a token too; A elsewhere."""
-    whole = np.array([len(channel.domain) == 1 and not channel.finite for channel in task.channels])
-    return np.where(whole[None, None, :], B, A)
+    one_interval = np.array([len(channel.domain) == 1 and not channel.finite for channel in task.channels])
+    return np.where(one_interval[None, None, :], B, A)

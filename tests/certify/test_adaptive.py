@@ -15,7 +15,7 @@ from flint import arb
 
 from memloci.approx.kernels.rpe import LIN
 from memloci.certify import cases as certify_cases
-from memloci.certify.affine_forms import EXACT, AffineForms, add, folded, linear, nothing, relu
+from memloci.certify.affine_forms import EXACT, AffineForms, add, folded, linear, relu, zeros
 from memloci.certify.balls import Ball
 from memloci.certify.cases import BLANK, Cases, cases_of
 from memloci.certify.certify import certify
@@ -321,7 +321,7 @@ def unnormalised(
     n = len(cases)
     asked = Queries(np.zeros((n, 1)), np.full((n, H), error), lambda row: [arb(float(x)) for x in q])
     heads = UnnormalisedHeads(SumKernels(LIN, p), W_V, W_O, np.zeros((H, 1, 2)), None)
-    proved = heads._recalled(asked, past, nothing(cases, 2), (2, 2), EXACT, False)
+    proved = heads._recalled(asked, past, zeros(cases, 2), (2, 2), EXACT, False)
 
     def written(x: np.ndarray, t: int) -> np.ndarray:
         moved = q + error * rng.uniform(-1, 1, H)

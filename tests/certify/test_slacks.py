@@ -275,7 +275,7 @@ def test_errors_of_cases_rounded_down_are_within_their_slack_of_the_same_rounded
     def errors() -> list[float]:
         with ctx.workprec(128):
             bounds = CaseAnalysis(model, LAGS).bounds(format_of("float32"))
-        return np.concatenate([part.E for part in (*bounds.before, *bounds.after)], axis=1).ravel().tolist()
+        return np.concatenate([part.E for part in (*bounds.stream, *bounds.outputs)], axis=1).ravel().tolist()
 
     with rounded("down"):
         below = errors()

@@ -65,7 +65,7 @@ def test_kernels_have_rates_up_to_an_n_of_their_tails(kernel, lin, log):
         own = found.rate(encoding)
         assert (own is None) == (most == "no theorem")
         if own is not None:
-            assert own[1].most == most and own[1].there == (most != 0)
+            assert own[1].most == most and own[1].exists == (most != 0)
 
 
 def test_the_worst_kernel_of_a_task_decides():
@@ -94,4 +94,4 @@ def test_mixed_memories_have_none():
 @pytest.mark.parametrize("name", GALLERY)
 def test_every_task_of_the_gallery_is_told_something(name):
     found = paper_rates(GALLERY[name]())
-    assert found.heads and found.to_dict()["none"] is None or not found.statements
+    assert found.heads and found.to_dict()["why_none"] is None or not found.statements

@@ -116,7 +116,7 @@ def test_a_report_of_training():
         best=0,
         diagnoses=(Diagnosis(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),),
         architecture=fit.model.architecture,
-        again=Reproduction({HOSTILE: HOSTILE}, {HOSTILE: HOSTILE}, (HOSTILE,)),
+        reproduction=Reproduction({HOSTILE: HOSTILE}, {HOSTILE: HOSTILE}, (HOSTILE,)),
         task=task,
         targets={},
         uses=Uses(

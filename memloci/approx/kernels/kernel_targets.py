@@ -123,7 +123,7 @@ def scaled(target: AbstractTarget, c: float) -> AbstractTarget:
         case Generic():
             terms = tuple((abs(c) * C * (1 + 1e-12), a, b) for C, a, b in target.majorant)
             return Generic(
-                lambda z: arb(c) * target.value(z), terms, f"{literal(c)} {target.name}", target.after
+                lambda z: arb(c) * target.value(z), terms, f"{literal(c)} {target.name}", target.start
             )
         case _:
             raise BadInput(f"{target.label} cannot be scaled")

@@ -214,7 +214,7 @@ class Exponential(AbstractTarget):
 
 @dataclass(frozen=True)
 class Generic(AbstractTarget):
-    """Any rho with values in Arb and |rho(z)| <= sum_j C_j z^-a_j e^{-b_j z} for every z > `after`.
+    """Any rho with values in Arb and |rho(z)| <= sum_j C_j z^-a_j e^{-b_j z} for every z > `beyond`.
 
     The caller vouches for the majorant: it is the one part that is not recomputed here.
     """
@@ -222,7 +222,7 @@ class Generic(AbstractTarget):
     values: Callable[[int], arb]
     majorant: tuple[tuple[float, float, float], ...]  # (C, a, b)
     name: str = "given kernel"
-    after: int = 0
+    beyond: int = 0
     _values_cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -239,7 +239,7 @@ class Generic(AbstractTarget):
 
     @property
     def start(self) -> int:
-        return self.after
+        return self.beyond
 
     def value(self, z: int) -> arb:
         from flint import ctx
@@ -250,7 +250,7 @@ class Generic(AbstractTarget):
         return self._values_cache[key]
 
     def tail_bound(self, n: int) -> arb:
-        first = max(n, self.after)
+        first = max(n, self.beyond)
         total = sum((abs(self.value(z)) for z in range(n + 1, first + 1)), arb(0))
         for C, a, b in self.majorant:
             power = (-arb(a) * arb(first + 1).log()).exp()  # z^-a <= (first+1)^-a in the tail

@@ -34,11 +34,11 @@ NOWHERE = -1
 def compared(heads: "Head", X: Stream, V: Values) -> Values:
     """The value of the token with the largest logit, 0 where there is none; one head after the other, to save memory."""
     p: Any = heads.encoding.slope()
-    found = []
+    values = []
     for h, (W_Q, W_K) in enumerate(zip(heads.score.W_Q, heads.score.W_K, strict=True)):  # type: ignore[attr-defined]
         s = winners(*jax.lax.stop_gradient((X @ W_Q.T, X @ W_K.T, p[h])))
-        found.append(jnp.where((s != NOWHERE)[:, None], V[jnp.maximum(s, 0), h], 0.0))
-    return jnp.stack(found, axis=1)
+        values.append(jnp.where((s != NOWHERE)[:, None], V[jnp.maximum(s, 0), h], 0.0))
+    return jnp.stack(values, axis=1)
 
 
 def winners(Q: Rows, K: Rows, p: Scalar) -> Places:
@@ -46,32 +46,32 @@ def winners(Q: Rows, K: Rows, p: Scalar) -> Places:
     n, C = Q.shape[0], min(CHUNK, Q.shape[0])
     same, first, U = distinct(K)
     chunks = -(-n // C)
-    asked = jnp.pad(Q, ((0, chunks * C - n), (0, 0))).reshape(chunks, C, -1)
+    queries = jnp.pad(Q, ((0, chunks * C - n), (0, 0))).reshape(chunks, C, -1)
     keys = jnp.pad(same, (0, chunks * C - n), constant_values=NOWHERE).reshape(chunks, C)
     t = jnp.arange(chunks * C, dtype=jnp.int32).reshape(chunks, C)
 
     def block(state):
         b, top, at = state
-        own = b * KEYS + jnp.arange(KEYS, dtype=jnp.int32)
-        earliest = jnp.where(own < U, first[jnp.minimum(own, n - 1)], n)
+        key_numbers = b * KEYS + jnp.arange(KEYS, dtype=jnp.int32)
+        earliest = jnp.where(key_numbers < U, first[jnp.minimum(key_numbers, n - 1)], n)
         k_u = K[jnp.minimum(earliest, n - 1)].T
 
         def chunk(latest, given):
             q, key, t, top, at = given
-            here = jnp.where(key[:, None] == own[None, :], t[:, None], NOWHERE)
-            until = jnp.maximum(jax.lax.cummax(here, axis=0), latest[None, :])
+            latest_here = jnp.where(key[:, None] == key_numbers[None, :], t[:, None], NOWHERE)
+            until = jnp.maximum(jax.lax.cummax(latest_here, axis=0), latest[None, :])
             before = jnp.concatenate([latest[None, :], until[:-1]])  # strictly the past
             begun = jnp.where(earliest[None, :] < t[:, None], earliest[None, :], NOWHERE)
             s = jnp.where(p < 0, begun, before)
             z = (t[:, None] - s).astype(q.dtype)
             logits = jnp.where(s != NOWHERE, q @ k_u - p * z, -jnp.inf)
             u = logits.argmax(axis=1)[:, None]
-            found, place = (jnp.take_along_axis(rows, u, axis=1)[:, 0] for rows in (logits, s))
-            better = found > top
-            return until[-1], (jnp.where(better, found, top), jnp.where(better, place, at))
+            candidate, place = (jnp.take_along_axis(rows, u, axis=1)[:, 0] for rows in (logits, s))
+            better = candidate > top
+            return until[-1], (jnp.where(better, candidate, top), jnp.where(better, place, at))
 
         none = jnp.full((KEYS,), NOWHERE, jnp.int32)
-        _, (top, at) = jax.lax.scan(chunk, none, (asked, keys, t, top, at))
+        _, (top, at) = jax.lax.scan(chunk, none, (queries, keys, t, top, at))
         return b + 1, top, at
 
     start = (

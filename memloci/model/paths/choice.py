@@ -57,9 +57,9 @@ def choose(architecture: Architecture, n: int, device: str | None = None) -> str
     device = device or jax.default_backend()
     if recurrent and n >= RECURRENT_FROM.get(device, ELSEWHERE):
         return "recurrence"
-    seen = n if architecture.window is None else min(n, architecture.window)
+    reach = n if architecture.window is None else min(n, architecture.window)
     start = BLOCKS_FROM.get(device, ELSEWHERE)
-    return "blocks" if blocks and (n * seen >= start**2 or n >= 8 * start) else "plain"
+    return "blocks" if blocks and (n * reach >= start**2 or n >= 8 * start) else "plain"
 
 
 def covered(path: str, architecture: Architecture) -> bool:
@@ -76,13 +76,13 @@ def possible_paths(architecture: Architecture) -> dict[str, int]:
     if architecture.path not in AUTOMATIC:
         return {architecture.path: plain if architecture.path == "plain" else LONGEST}
     devices = [*RECURRENT_FROM, *BLOCKS_FROM, "any other"]
-    found = {
+    paths = {
         path: LONGEST for device in devices if (path := choose(architecture, LONGEST, device)) != "plain"
     }
-    if not found:
+    if not paths:
         return {"plain": plain}
     changes = [_first(architecture, device) for device in devices]
-    return {"plain": min(max(changes) - 1, plain), **found}
+    return {"plain": min(max(changes) - 1, plain), **paths}
 
 
 def _first(architecture: Architecture, device: str) -> int:
@@ -100,7 +100,7 @@ def overview(device: str | None = None) -> Iterator[tuple[str, dict[int, str]]]:
     from memloci.model.encodings import ENCODINGS
     from memloci.model.scores import SCORES
 
-    found: dict[tuple[tuple[int, str], ...], dict[str, list[str]]] = {}
+    by_changes: dict[tuple[tuple[int, str], ...], dict[str, list[str]]] = {}
     for attention in SCORES:
         for encoding in ENCODINGS:
             try:
@@ -109,9 +109,9 @@ def overview(device: str | None = None) -> Iterator[tuple[str, dict[int, str]]]:
                 )
             except BadInput:
                 continue
-            kinds = found.setdefault(tuple(_changes(a, device)), {})
+            kinds = by_changes.setdefault(tuple(_changes(a, device)), {})
             kinds.setdefault(attention, []).append(encoding)
-    for changes, kinds in found.items():
+    for changes, kinds in by_changes.items():
         yield "; ".join(f"{kind} {' '.join(names)}" for kind, names in kinds.items()), dict(changes)
 
 

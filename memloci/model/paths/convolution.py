@@ -27,10 +27,10 @@ class Convolution(AbstractPath):
         if n < 2:
             return jnp.zeros_like(V)
         k, anchor = factors.kernel(heads, lags, V.dtype)
-        seen = min(n - 1, lags)
-        size = 1 << (n + seen).bit_length()  # no wrap-around; a power of 2 is fastest
+        reach = min(n - 1, lags)
+        size = 1 << (n + reach).bit_length()  # no wrap-around; a power of 2 is fastest
         flat = V.reshape(n, H * d).T  # time last: contiguous transforms
-        shifted = jnp.pad(k[:, :seen], ((0, 0), (1, 0)))
+        shifted = jnp.pad(k[:, :reach], ((0, 0), (1, 0)))
         product = jnp.fft.rfft(flat, size).reshape(H, d, -1) * jnp.fft.rfft(shifted, size)[:, None, :]
         Y = jnp.fft.irfft(product, size)[:, :, :n].reshape(H * d, n).T.reshape(n, H, d)
         out = factors.finish(heads, X, Y, k, anchor)

@@ -92,13 +92,13 @@ def weights(grid: Grid, p: PerHead) -> Float[Array, "H J"]:
     """c_j with z^-p ~ sum_j c_j e^{-u_j z}, for p >= 0."""
     dtype, P = p.dtype, p[:, None]
     scale = jnp.exp(-jax.scipy.special.gammaln(1 + P))
-    own = (grid.h * P) * jnp.exp(P * jnp.asarray(grid.x, dtype)[None, :])
+    on_grid = (grid.h * P) * jnp.exp(P * jnp.asarray(grid.x, dtype)[None, :])
     j = jnp.arange(1, grid.transfer.shape[1] + 1, dtype=dtype)[None, :]
     slow = (grid.h * P) * (jnp.exp(-grid.h * P * j) @ jnp.asarray(grid.transfer.T, dtype))
     zero = grid.h * P == 0  # two wheres: the unused side must stay finite
     series = jnp.where(zero, 1.0, grid.h * P / jnp.where(zero, 1.0, jnp.expm1(grid.h * P)))
     slow = slow.at[:, 0].add(series[:, 0])
-    return scale * jnp.concatenate([slow * jnp.exp(P * float(grid.x[0])), own], axis=1)
+    return scale * jnp.concatenate([slow * jnp.exp(P * float(grid.x[0])), on_grid], axis=1)
 
 
 def relative_error(grid: Grid, p: float) -> float:

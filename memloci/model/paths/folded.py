@@ -108,8 +108,8 @@ def fold(model: Transformer, n: int) -> "Folded | Unfolded":
 def _batch(model: Transformer, x: Any) -> Batch:
     x = jnp.asarray(x, model.W_E.dtype)
     if x.ndim != 3 or x.shape[2] != model.channels or x.shape[0] == 0:
-        found = "(" + ", ".join(map(str, x.shape)) + ")"
-        raise BadInput(f"a batch must have shape (batch, n, {model.channels}), found {found}")
+        shape = "(" + ", ".join(map(str, x.shape)) + ")"
+        raise BadInput(f"a batch must have shape (batch, n, {model.channels}), found {shape}")
     return x
 
 
@@ -155,9 +155,9 @@ class First(eqx.Module):
         E = jnp.concatenate([model.W_E, model.b_E[:, None]], axis=1)
         attend = Attend.of(heads, E, n)
         M = einsum("hdv,hve->deh", heads.W_O, einsum("hvd,de->hve", heads.W_V, E))
-        seen = M[:, -1].sum(axis=1, keepdims=True)
+        row_sums = M[:, -1].sum(axis=1, keepdims=True)
         M = M[:, :-1] if attend.softmax else M
-        parts = [E, *([seen] if attend.softmax else []), M.reshape(E.shape[0], -1)]
+        parts = [E, *([row_sums] if attend.softmax else []), M.reshape(E.shape[0], -1)]
         S = jnp.concatenate(parts, axis=1)
         to = lambda W: Map.of(W if readout is None else readout @ W)
         if block.ffn is None:
@@ -333,8 +333,8 @@ def _table(head: Head, z: LagPairs, visible: VisiblePairs) -> tuple[Float[Array,
     position, scale = head.encoding.position(z, dtype), jnp.ones((), dtype)
     match head.normalisation.name:
         case "softmax":
-            seen = jnp.where(visible, position, -jnp.inf).max(axis=1, keepdims=True, initial=-jnp.inf)
-            position = position - lax.stop_gradient(jnp.where(jnp.isfinite(seen), seen, 0.0))
+            largest = jnp.where(visible, position, -jnp.inf).max(axis=1, keepdims=True, initial=-jnp.inf)
+            position = position - lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
         case "infinite":
             anchor, total = unlimited_past(head.encoding, head.past, dtype)
             position, scale = position - anchor, 1 / total

@@ -101,16 +101,16 @@ def _shared_forward(softmax, q, u, table, p, bound):
     n, J = u.shape[1:]
     H = table.shape[1] // n
     q = _apart(q[0][0, 0] == q[0][0, 0], q)
-    logits = lambda hi, own: _products([a[:, own] for a in q], u[:, :hi]) + table[None, :hi, own]
+    logits = lambda hi, columns: _products([a[:, columns] for a in q], u[:, :hi]) + table[None, :hi, columns]
     shift, v = None, u
     if softmax:
         shift = _shift(bound, q[0], lambda: logits(n, slice(None)).max(axis=1))
         v = jnp.concatenate([u, jnp.ones_like(u[:, :, :1])], axis=2)
     weights, sums = [], []
     for lo, hi in _blocks(n, H):
-        own = slice(lo * H, hi * H)
-        x = logits(hi, own)
-        weights.append(jnp.exp(x if shift is None else x - shift[:, None, own]))
+        columns = slice(lo * H, hi * H)
+        x = logits(hi, columns)
+        weights.append(jnp.exp(x if shift is None else x - shift[:, None, columns]))
         sums.append(einsum("bsc,bsj->bjc", weights[-1], v[:, :hi]))
     sums = jnp.concatenate(sums, axis=2)
     inverse = None
@@ -132,9 +132,9 @@ def _shared_backward(softmax, residuals, r_):
     r_, mean = _apart(r[0][0, 0] == r[0][0, 0], (r_, mean))
     q_, table_ = [], []
     for (lo, hi), a in zip(_blocks(n, H), weights, strict=True):
-        own = slice(lo * H, hi * H)
-        a_ = _products([g[:, own] for g in r_], u[:, :hi])
-        x_ = a * (a_ if mean is None else a_ - mean[:, None, own])
+        columns = slice(lo * H, hi * H)
+        a_ = _products([g[:, columns] for g in r_], u[:, :hi])
+        x_ = a * (a_ if mean is None else a_ - mean[:, None, columns])
         q_.append(einsum("bsc,bsj->bjc", x_, u[:, :hi] if p is None else _placed(u[:, :hi], 1, 2)))
         if p is None:
             table_.append(jnp.pad(x_.sum(axis=0), [(0, n - hi), (0, 0)]))

@@ -144,8 +144,8 @@ def _scan(step: Callable, state: State, inputs: Any) -> tuple[State, Any]:
     """One token after the other. A single one needs no loop."""
     if jax.tree.leaves(inputs)[0].shape[0] > 1:
         return jax.lax.scan(step, state, inputs)
-    state, found = step(state, jax.tree.map(lambda a: a[0], inputs))
-    return state, jax.tree.map(lambda a: a[None], found)
+    state, output = step(state, jax.tree.map(lambda a: a[0], inputs))
+    return state, jax.tree.map(lambda a: a[None], output)
 
 
 def _of_class(x: Array, r: Int[Array, ""]) -> Array:
@@ -209,10 +209,10 @@ class Decay(AbstractMemory):
         rise = jnp.minimum(P, 0.0)
         weighed = V * jnp.exp(rise * M)[:, :, None]
 
-        def step(kept, given):
+        def step(before, given):
             r, v = given
-            sums = _of_class(kept["sums"], r)
-            return {"sums": _put_class(kept["sums"], self.fading.add(sums, v), r)}, sums[0]
+            sums = _of_class(before["sums"], r)
+            return {"sums": _put_class(before["sums"], self.fading.add(sums, v), r)}, sums[0]
 
         state, Y = _scan(step, state, (r, weighed))
         if self.scale is None:
@@ -303,22 +303,22 @@ class NearFar(AbstractMemory):
         if self.scale is None:
             V = jnp.concatenate([V, jnp.ones_like(V[:, :, :1])], axis=2)
 
-        def step(kept, given):
+        def step(before, given):
             m, r, v = given
             zero = jnp.zeros_like(r)
-            written = jax.lax.dynamic_update_slice(kept["near"], v[None, None], (r, m % rows, zero, zero))
+            written = jax.lax.dynamic_update_slice(before["near"], v[None, None], (r, m % rows, zero, zero))
             near, lag = _of_class(written, r), _lag(m, rows)
             leaving = _of_class(near, (m + 1) % rows)  # its lag is N + 1
             sums = self.fading.add(
-                _of_class(kept["sums"], r), jnp.broadcast_to(leaving[None], kept["sums"].shape[2:])
+                _of_class(before["sums"], r), jnp.broadcast_to(leaving[None], before["sums"].shape[2:])
             )
             top = _of_class(self.top, jnp.clip(m - 1, 0, N))
             # A row that was never written holds 0, but its weight may be larger than the largest visible one.
             a = jnp.exp(jnp.minimum(_by_row(self.near, m) - top[:, None], 0.0)).T[:, :, None]
             b = self.c * jnp.exp(jnp.minimum(self.far - top, 0.0))[None, :]
-            seen = ((lag >= 1) & (lag <= N))[:, None, None]
-            Y = jnp.where(seen, a * near, 0.0).sum(axis=0) + (b[:, :, None] * sums[0]).sum(axis=0)
-            return {"near": written, "sums": _put_class(kept["sums"], sums, r)}, Y
+            in_table = ((lag >= 1) & (lag <= N))[:, None, None]
+            Y = jnp.where(in_table, a * near, 0.0).sum(axis=0) + (b[:, :, None] * sums[0]).sum(axis=0)
+            return {"near": written, "sums": _put_class(before["sums"], sums, r)}, Y
 
         state, Y = _scan(step, state, (m, r, V))
         if self.scale is None:
@@ -387,29 +387,29 @@ class Cache(AbstractMemory):
         # compiler writes in place.
         k, H, rows, d_v = self.shape
         zeros = partial(jnp.zeros, dtype=self.total.dtype)
-        kept = {"values": zeros((k * H, rows, d_v)), "broken": jnp.zeros((k * H, rows), bool)}
+        state = {"values": zeros((k * H, rows, d_v)), "broken": jnp.zeros((k * H, rows), bool)}
         if self.W_K is not None:
-            kept["keys"] = zeros((k * H, rows, self.W_K.shape[1] // H))
-        return kept
+            state["keys"] = zeros((k * H, rows, self.W_K.shape[1] // H))
+        return state
 
     def read(self, state: State, t: Positions, X: Stream, V: Values) -> tuple[State, Values]:
         _, H, rows, _ = self.shape
         m, r = jnp.divmod(t, self.shape[0])
         broken = jnp.isnan(V[:, :, 0])
 
-        def step(kept, given):
+        def step(before, given):
             m, r, query, new = given
             put = lambda array, new: jax.lax.dynamic_update_slice(
                 array, new[:, None], (r * H, m % rows, *[jnp.zeros_like(r)] * (new.ndim - 1))
             )
-            kept = {name: put(kept[name], new[name]) for name in new}
-            own = {name: jax.lax.dynamic_slice_in_dim(array, r * H, H) for name, array in kept.items()}
+            before = {name: put(before[name], new[name]) for name in new}
+            residue = {name: jax.lax.dynamic_slice_in_dim(array, r * H, H) for name, array in before.items()}
             lag = _lag(m, rows)
             visible = ((lag >= 1) & (lag <= m))[None, :]
             position = None if self.table is None else _by_row(self.table, m)
-            a = self._weights(self._logits(query, own.get("keys"), position), visible)
-            recalled = jnp.einsum("hj,hjv->hv", a, own["values"])
-            return kept, jnp.where((own["broken"] & visible).any(axis=1)[:, None], jnp.nan, recalled)
+            a = self._weights(self._logits(query, residue.get("keys"), position), visible)
+            recalled = jnp.einsum("hj,hjv->hv", a, residue["values"])
+            return before, jnp.where((residue["broken"] & visible).any(axis=1)[:, None], jnp.nan, recalled)
 
         query, key = self._queries(t, X)
         new = {"values": jnp.where(broken[:, :, None], 0.0, V), "broken": broken}

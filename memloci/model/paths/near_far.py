@@ -30,7 +30,7 @@ def convolve(
 
     i = np.arange(C)
     lag = i[:, None] - i[None, :]
-    own = jnp.where((lag > 0)[None], near[:, np.maximum(lag, 1) - 1], 0.0)  # (H, C, C)
+    within = jnp.where((lag > 0)[None], near[:, np.maximum(lag, 1) - 1], 0.0)  # (H, C, C)
     last = near[:, lag + C - 1]
     exp = lambda exponents: jnp.asarray(np.exp(exponents), V.dtype)
     gather = jnp.broadcast_to(exp(-rates[:, None] * (C - 1 - i)[None, :])[None], (H, J, C))
@@ -46,7 +46,7 @@ def convolve(
         given = jnp.concatenate([before[:, :, None], given], axis=2)
         S, states = jax.lax.scan(lambda S, new: (fade * S + new, S), S, jnp.moveaxis(given[:, C:, :-1], 2, 0))
         states = jnp.moveaxis(states, 0, 2).reshape(H, J, m * d)
-        Y = own @ W + given[:, :C, :-1].reshape(H, C, m * d) + spread @ states
+        Y = within @ W + given[:, :C, :-1].reshape(H, C, m * d) + spread @ states
         return (S, given[:, :, -1]), Y.reshape(H, C, m, d).transpose(2, 1, 0, 3).reshape(m * C, H, d)
 
     start = jnp.zeros((H, J, d), V.dtype), jnp.zeros((H, C + J, d), V.dtype)

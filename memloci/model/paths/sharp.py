@@ -99,22 +99,22 @@ def _queried(head: "Head", X: Stream, V: Read) -> Read:
     def at(t: Int[Array, ""]) -> Float[Array, " d_v"]:
         q = W_Q @ X[t]
         z = spelled(turns, *jax.lax.stop_gradient((q, W_K @ X[t])))
-        seen = jnp.stack([(z >= 1) & (z < t), t >= 1])  # z = t is position 0, and asked anyway
-        s = jnp.where(seen[0], t - z, zero)
+        visible = jnp.stack([(z >= 1) & (z < t), t >= 1])  # z = t is position 0, and asked anyway
+        s = jnp.where(visible[0], t - z, zero)
         turned = rotate(jnp.stack([q, q]), angles(turns, jnp.stack([z, t]), q.dtype))
         logits = jnp.sum(turned * jnp.stack([W_K @ X[s], k_0]), axis=1)
-        return _softmax(logits, seen) @ jnp.stack([V[s], V[0]])
+        return _softmax(logits, visible) @ jnp.stack([V[s], V[0]])
 
-    found = jax.lax.map(at, jnp.arange(X.shape[0], dtype=jnp.int32), batch_size=QUERIES)
-    return jnp.where(legible(turns), found, jnp.nan)
+    recalled = jax.lax.map(at, jnp.arange(X.shape[0], dtype=jnp.int32), batch_size=QUERIES)
+    return jnp.where(legible(turns), recalled, jnp.nan)
 
 
 def spelled(turns: Turns, q: Float[Array, " d_k"], k: Float[Array, " d_k"]) -> Int[Array, ""]:
     """The lag at which <R_z q, k> is largest if all its cosines peak together; its bits, from the lowest."""
     (q1, q2), (k1, k2) = jnp.split(q, 2), jnp.split(k, 2)
-    own = _bit_turns()[:, None] == turns[None, :]
-    j, there = own.argmax(axis=1), own.any(axis=1)  # a bit without a frequency stays 0
-    C, S = (jnp.where(there, part[j], 0.0) for part in (q1 * k1 + q2 * k2, q1 * k2 - q2 * k1))
+    is_bit = _bit_turns()[:, None] == turns[None, :]
+    j, present = is_bit.argmax(axis=1), is_bit.any(axis=1)  # a bit without a frequency stays 0
+    C, S = (jnp.where(present, part[j], 0.0) for part in (q1 * k1 + q2 * k2, q1 * k2 - q2 * k1))
     bit = jnp.asarray(1 << np.arange(BITS), jnp.int32)
     omega = jnp.asarray(np.pi * 0.5 ** np.arange(BITS), q.dtype)
 
@@ -128,8 +128,8 @@ def spelled(turns: Turns, q: Float[Array, " d_k"], k: Float[Array, " d_k"]) -> I
 
 def legible(turns: Turns) -> Bool[Array, ""]:
     """Every frequency is a different pi 2^-b, or 0."""
-    own = _bit_turns()[:, None] == turns[None, :]
-    return (own.any(axis=0) | (turns == 0)).all() & (own.sum(axis=1) <= 1).all()
+    is_bit = _bit_turns()[:, None] == turns[None, :]
+    return (is_bit.any(axis=0) | (turns == 0)).all() & (is_bit.sum(axis=1) <= 1).all()
 
 
 def _bit_turns() -> Turns:

@@ -91,16 +91,16 @@ class Stream:
         """y for the next n tokens, of shape (n, channels)."""
         x = np.asarray(self._model._sequence(x))
         self._require(x.shape[0])
-        found: list[Any] = []
+        outputs: list[Any] = []
         for size in CHUNKS:
             while x.shape[0] >= size:
                 self._make_room(size)
                 self._state, y = _program(self._structure, size)(self._state, self._leaves, x[:size])
                 self._position += size
-                found.append(y)
+                outputs.append(y)
                 x = x[size:]
-        found.extend(self(x_t) for x_t in x)
-        rows = [np.asarray(y).reshape(-1, self._model.outputs) for y in found]
+        outputs.extend(self(x_t) for x_t in x)
+        rows = [np.asarray(y).reshape(-1, self._model.outputs) for y in outputs]
         return jnp.asarray(np.concatenate([np.zeros((0, self._model.outputs), self._dtype), *rows]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -155,18 +155,21 @@ class Stream:
         pasts = [layer.attention.heads.past for layer in self._model.layers]
         rows = [rows_for(past, position) for past in pasts]
         self._readers = tuple(
-            Reader.of(layer.attention.heads, own) for layer, own in zip(self._model.layers, rows, strict=True)
+            Reader.of(layer.attention.heads, count)
+            for layer, count in zip(self._model.layers, rows, strict=True)
         )
         leaves, self._structure = jax.tree.flatten((_turned(_around_attention(self._model)), self._readers))
         self._leaves = [jnp.asarray(leaf) for leaf in leaves]
         self._one = _program(self._structure, 1)
         growing = [
-            (own, past.stride)
-            for own, past, reader in zip(rows, pasts, self._readers, strict=True)
-            if own < most_rows(past) and isinstance(reader.memory, Cache)
+            (count, past.stride)
+            for count, past, reader in zip(rows, pasts, self._readers, strict=True)
+            if count < most_rows(past) and isinstance(reader.memory, Cache)
         ]
-        self._fewest = min((own for own, _ in growing), default=MOST_ROWS)  # rows of a cache that can grow
-        self._room = min([_last(self._model), *(own * stride for own, stride in growing)])
+        self._fewest = min(
+            (count for count, _ in growing), default=MOST_ROWS
+        )  # rows of a cache that can grow
+        self._room = min([_last(self._model), *(count * stride for count, stride in growing)])
 
     def _make_room(self, n: int) -> None:
         """Larger caches, if n more tokens need them; rows that were written stay where they are."""
@@ -176,17 +179,17 @@ class Stream:
             return
         self._positions(end)
         for i, larger in enumerate(self._blank().values()):
-            kept = self._state[i]
-            more = [(0, after - before) for before, after in zip(kept.shape, larger.shape, strict=True)]
+            smaller = self._state[i]
+            more = [(0, after - before) for before, after in zip(smaller.shape, larger.shape, strict=True)]
             if any(after for _, after in more):
-                self._state[i] = jnp.asarray(np.pad(np.asarray(kept), more))
+                self._state[i] = jnp.asarray(np.pad(np.asarray(smaller), more))
 
     def _blank(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of all that is kept, in the order of the program."""
         shapes = {"position": jax.ShapeDtypeStruct((), jnp.int32)}
         for l, reader in enumerate(self._readers):
-            kept = jax.eval_shape(reader.memory.start)
-            shapes |= {f"layers.{l}.{name}": kept[name] for name in sorted(kept)}
+            shapes_of_layer = jax.eval_shape(reader.memory.start)
+            shapes |= {f"layers.{l}.{name}": shapes_of_layer[name] for name in sorted(shapes_of_layer)}
         return shapes
 
     def _restore(self, path: Path) -> None:
@@ -212,10 +215,10 @@ class Stream:
         if unknown := sorted(tensors.keys() - expected.keys()):
             raise BadInput(f"tensor {shorten(unknown[0])} does not belong to this model")
         for name, leaf in expected.items():
-            found = tensors[name]
-            if found.shape != leaf.shape or found.dtype != leaf.dtype:
+            array = tensors[name]
+            if array.shape != leaf.shape or array.dtype != leaf.dtype:
                 raise BadInput(
-                    f"tensor {name} must be {leaf.dtype} of shape {leaf.shape}, found {found.dtype} {found.shape}"
+                    f"tensor {name} must be {leaf.dtype} of shape {leaf.shape}, found {array.dtype} {array.shape}"
                 )
         self._state = [jnp.array(tensors[name]) for name in expected]
 
@@ -271,10 +274,10 @@ def _program(structure: Any, n: int) -> Callable:
     def advance(state: list[Array], leaves: list[Array], x: Array) -> tuple[list[Array], Array]:
         turned, readers = jax.tree.unflatten(structure, leaves)
         kinds = jax.tree.structure((0, [jax.eval_shape(reader.memory.start) for reader in readers]))
-        start, kept = jax.tree.unflatten(kinds, state)
+        start, states = jax.tree.unflatten(kinds, state)
         with jax.default_matmul_precision("highest"):
-            kept, y = _advance(_turned(turned), readers, kept, start, x.reshape(n, -1))
-        return jax.tree.leaves((start + n, kept)), y[0] if n == 1 else y
+            states, y = _advance(_turned(turned), readers, states, start, x.reshape(n, -1))
+        return jax.tree.leaves((start + n, states)), y[0] if n == 1 else y
 
     return jax.jit(advance, donate_argnums=0)
 
@@ -285,14 +288,14 @@ def _advance(model: Any, readers: tuple[Reader, ...], states: list[State], start
     X = x @ model.W_E.T + model.b_E[None, :]
     if model.positions is not None:
         X = X + _vectors(model.positions, t)
-    after = []
+    advanced = []
     for layer, reader, before in zip(model.layers, readers, states, strict=True):
         state, read = reader(before, t, layer.before_attention(X))
-        after.append(state)
+        advanced.append(state)
         X = layer.after_attention(X + read)
         if layer.ffn is not None:
             X = layer.after_ffn(X + layer.ffn(layer.before_ffn(X)))
-    return after, model.readout(X)
+    return advanced, model.readout(X)
 
 
 def _refuse_unknown(model: Transformer) -> None:

@@ -24,7 +24,7 @@ def wall_arms(name: str, route: str, other: dict[str, Any], profile: Profile) ->
     training = {"steps": profile.pick(1000, 4000), "batch": 32, "length": 24, "held_out": 128}
     far, near = fixed([FAR], "x1"), fixed([NEAR], "x1")
     compiled = {**training, "start": "compiled", "route": route, "noise": NOISE}
-    found = [
+    arms = [
         Arm(LAYER, far, model(16, 0), training),
         Arm(name, far, other, training),
         Arm(KEPT, far, None, compiled, context=True),
@@ -33,7 +33,7 @@ def wall_arms(name: str, route: str, other: dict[str, Any], profile: Profile) ->
         Arm(_near(LAYER), near, model(16, 0), training, context=True),
         Arm(_near(name), near, other, training, context=True),
     ]
-    return found + profile.pick([], beside)
+    return arms + profile.pick([], beside)
 
 
 def _near(name: str) -> str:
@@ -78,10 +78,10 @@ def wall_judge(name: str, route: str, evidence: Evidence) -> Judgement:
 
 def _sentence(evidence: Evidence) -> str:
     """Whether training returns to what it may not find."""
-    found = evidence[KEPT].values(MEAN_SQUARE) if KEPT in evidence else []
-    if not found:
+    errors = evidence[KEPT].values(MEAN_SQUARE) if KEPT in evidence else []
+    if not errors:
         return ""
-    return f" From compiled weights that were disturbed it comes to {number(max(found), 2)} or below with every seed."
+    return f" From compiled weights that were disturbed it comes to {number(max(errors), 2)} or below with every seed."
 
 
 @lru_cache(maxsize=4)

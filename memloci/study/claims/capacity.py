@@ -29,7 +29,7 @@ def arms(profile: Profile) -> Sequence[Arm]:
 
 def judge(evidence: Evidence) -> Judgement:
     pairs = {name: _counterexamples(evidence, name) for name in (DPF, TMX)}
-    found = {name: _largest(evidence[name].values(SUP), errors) for name, errors in pairs.items()}
+    largest = {name: _largest(evidence[name].values(SUP), errors) for name, errors in pairs.items()}
     E = _compiled()
     level = evidence.level(3)
     parts = [
@@ -39,12 +39,12 @@ def judge(evidence: Evidence) -> Judgement:
             WRONG,
             "sup error",
         )
-        for name, errors in found.items()
+        for name, errors in largest.items()
     ]
     parts.append(
         Part(f"{DP}: proved for every past", Estimate(E, E, E), RIGHT, "sup error", "below", "proof")
     )
-    dots = Curve("largest error found", tuple(found), tuple(map(tuple, found.values())), "measured")
+    dots = Curve("largest error found", tuple(largest), tuple(map(tuple, largest.values())), "measured")
     proved = Curve("certified", (DP,), ((E,),), "certified")
     trained = series(evidence, "mean square", [(name, name) for name in (DPF, TMX)])
     return Judgement(
@@ -67,8 +67,8 @@ def _largest(sups: Sequence[float], pairs: Sequence[float | None]) -> list[float
 
 
 def _sentence(pairs: Mapping[str, Sequence[float | None]]) -> str:
-    found = [error for errors in pairs.values() for error in errors]
-    return f"{sum(error is not None for error in found)} of {len(found)}"
+    every_error = [error for errors in pairs.values() for error in errors]
+    return f"{sum(error is not None for error in every_error)} of {len(every_error)}"
 
 
 def _counterexamples(evidence: Evidence, name: str) -> list[float | None]:
@@ -81,8 +81,8 @@ def _counterexamples(evidence: Evidence, name: str) -> list[float | None]:
     task, errors = task_from_dict(_task()), []
     for k, trained in enumerate(evidence.models(name)):
         evidence.progress(f"6a: searching for pasts that {name} confuses", 0.95)
-        found = counterexample(trained, task, key=jr.key(k))
-        errors.append(None if found is None else float(found.error))
+        pasts = counterexample(trained, task, key=jr.key(k))
+        errors.append(None if pasts is None else float(pasts.error))
     return errors
 
 

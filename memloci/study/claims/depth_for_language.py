@@ -26,8 +26,8 @@ def _name(layers: int) -> str:
 
 def arms(profile: Profile) -> Sequence[Arm]:
     task, softmax = text(profile.text or ""), {"attention": "dp", "normalisation": "softmax"}
-    found = {L: reader(profile, L, ALL_HEADS // L, **softmax) for L in _depths(profile)}
-    equal = parameter_count(found[DEEP], BYTES)
+    architectures = {L: reader(profile, L, ALL_HEADS // L, **softmax) for L in _depths(profile)}
+    equal = parameter_count(architectures[DEEP], BYTES)
     return [
         Arm(
             _name(L),
@@ -36,7 +36,7 @@ def arms(profile: Profile) -> Sequence[Arm]:
             training(profile),
             context=L not in (FLAT, DEEP),
         )
-        for L, architecture in found.items()
+        for L, architecture in architectures.items()
     ]
 
 

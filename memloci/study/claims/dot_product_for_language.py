@@ -20,12 +20,12 @@ def arms(profile: Profile) -> Sequence[Arm]:
     equal = balanced(reader(profile, LAYERS, HEADS, **softmax), BYTES, parameter_count(dp, BYTES))
     # Over an infinite past: a constant in place of softmax, which would cancel the query term.
     tmx, dpf = (reader(profile, LAYERS, HEADS, attention=each) for each in ("tmx", "dpf"))
-    found = {DP: dp, TMX: tmx, DPF: dpf, DPF_EQUAL: equal}
+    architectures = {DP: dp, TMX: tmx, DPF: dpf, DPF_EQUAL: equal}
     if profile.name == "full":
-        found[TMX_MUL] = reader(profile, LAYERS, HEADS, **softmax, attention="tmx-mul")
+        architectures[TMX_MUL] = reader(profile, LAYERS, HEADS, **softmax, attention="tmx-mul")
     return [
         Arm(name, task, architecture, training(profile), context=name == TMX_MUL)
-        for name, architecture in found.items()
+        for name, architecture in architectures.items()
     ]
 
 
@@ -37,14 +37,14 @@ def judge(evidence: Evidence) -> Judgement:
     (need, close), learned = if_learned(evidence, list(values), [need, close])
     sizes = ", ".join(f"{name} {evidence[name].parameters or 0:,}" for name in (DP, TMX, DPF_EQUAL))
     dots = series(evidence, "held-out text", [(name, name) for name in evidence.results], BITS)
-    told = lambda x: "no number" if x.value is None else f"{decimals(x.value, 3, sign=True)}"
+    text = lambda x: "no number" if x.value is None else f"{decimals(x.value, 3, sign=True)}"
     return Judgement(
         parts=(
             Part("dpf needs more bits than dp at equal parameters", need, MARGIN, "bits per byte"),
             Part("tmx is below the middle of dp and dpf of its own size", close, 0.0, "bits per byte"),
         ),
         summary=(
-            f"dpf needs {told(need)} bits per byte more than dp; dpf + dp - 2 tmx is {told(close)} (positive: tmx is below "
+            f"dpf needs {text(need)} bits per byte more than dp; dpf + dp - 2 tmx is {text(close)} (positive: tmx is below "
             f"the middle of the two). Parameters: {sizes}."
         ),
         notes=learned,

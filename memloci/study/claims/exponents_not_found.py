@@ -80,10 +80,10 @@ def judge(evidence: Evidence) -> Judgement:
 
 def _with_log(evidence: Evidence) -> str:
     """A single log head holds the kernel: what the same training leaves then is not for want of exponents."""
-    found = evidence[LOG].values(MEAN_SQUARE) if LOG in evidence else []
-    if not found:
+    errors = evidence[LOG].values(MEAN_SQUARE) if LOG in evidence else []
+    if not errors:
         return ""
-    return f" {HEADS} log heads, one of which would hold it exactly, are trained to {number(statistics.median(found), 2)}."
+    return f" {HEADS} log heads, one of which would hold it exactly, are trained to {number(statistics.median(errors), 2)}."
 
 
 @lru_cache(maxsize=4)
@@ -102,9 +102,9 @@ def expressed(n: int) -> tuple[float, tuple[float, ...]]:
         return weight * (heads @ a - z**POWER)
 
     evenly = np.log(np.geomspace(1 / n, 3, HEADS))  # tuned: from the whole length to one token
-    found = least_squares(residual, evenly, xtol=1e-12, ftol=1e-12, gtol=1e-12)
-    left = residual(found.x)
-    return float(left @ left), tuple(to_digits(p, 6) for p in np.exp(found.x))
+    solved = least_squares(residual, evenly, xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    left = residual(solved.x)
+    return float(left @ left), tuple(to_digits(p, 6) for p in np.exp(solved.x))
 
 
 CLAIM = Claim(

@@ -69,17 +69,17 @@ def table_bits(path: str) -> float:
     from memloci.train.data import HELD_OUT_PART
 
     content = Path(path).read_bytes()
-    kept = len(content) - len(content) // HELD_OUT_PART
+    training_bytes = len(content) - len(content) // HELD_OUT_PART
     counts: defaultdict[bytes, Counter[int]] = defaultdict(Counter)
-    for k in range(ORDER, kept):
+    for k in range(ORDER, training_bytes):
         counts[content[k - ORDER : k]][content[k]] += 1
-    totals = {context: sum(found.values()) for context, found in counts.items()}
+    totals = {context: sum(successors.values()) for context, successors in counts.items()}
     bits = 0.0
-    for k in range(kept, len(content)):
+    for k in range(training_bytes, len(content)):
         context = content[k - ORDER : k]
         count = counts[context][content[k]] if context in counts else 0
         bits -= math.log2((count + LITTLE) / (totals.get(context, 0) + LITTLE * BYTES))
-    return bits / (len(content) - kept)
+    return bits / (len(content) - training_bytes)
 
 
 def if_learned(
@@ -87,17 +87,17 @@ def if_learned(
 ) -> tuple[list[Estimate], tuple[str, ...]]:
     """The effects, without intervals where no arm is better than the table; and notes that say so, and of which text."""
     path = evidence.profile.text or ""
-    table, found = table_bits(path), text(path)
+    table, described = table_bits(path), text(path)
     which = (
-        f"The text has {Path(path).stat().st_size:,} bytes, sha256 {found['sha256']}; without --text it is the start of the standard "
+        f"The text has {Path(path).stat().st_size:,} bytes, sha256 {described['sha256']}; without --text it is the start of the standard "
         f"library of the Python that runs, here {platform.python_version()}."
     )
     best = min((mean(evidence[name].values(BITS)).value or math.inf for name in names), default=math.inf)
     if best < table:
-        told = f"The best arm needs {decimals(best, 2)} bits per byte, a table of {ORDER} bytes {decimals(table, 2)}."
-        return list(effects), (told, which)
-    told = (
+        best_text = f"The best arm needs {decimals(best, 2)} bits per byte, a table of {ORDER} bytes {decimals(table, 2)}."
+        return list(effects), (best_text, which)
+    best_text = (
         f"No arm with a number for every seed needs fewer bits per byte than a table of {ORDER} bytes ({decimals(table, 2)}): too "
         "little is learned to judge."
     )
-    return [Estimate(effect.value, None, None) for effect in effects], (told, which)
+    return [Estimate(effect.value, None, None) for effect in effects], (best_text, which)

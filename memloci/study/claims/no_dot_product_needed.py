@@ -16,8 +16,10 @@ def arms(profile: Profile) -> Sequence[Arm]:
     dp = model(8, 64, **{**softmax, "attention": "dp"})
     dpf = model(8, 64, **softmax)
     same = balanced(dpf, 1, parameter_count(dp, 1))
-    found = {DP: dp, DPF: dpf, DPF_EQUAL: same}
-    return [Arm(name, boolean(), architecture, training(profile)) for name, architecture in found.items()]
+    architectures = {DP: dp, DPF: dpf, DPF_EQUAL: same}
+    return [
+        Arm(name, boolean(), architecture, training(profile)) for name, architecture in architectures.items()
+    ]
 
 
 def judge(evidence: Evidence) -> Judgement:

@@ -35,7 +35,7 @@ def arms(profile: Profile) -> Sequence[Arm]:
 
 
 def judge(evidence: Evidence) -> Judgement:
-    parts, panels, told = [], [], []
+    parts, panels, sentences = [], [], []
     for encoding in ENCODINGS:
         floors = _floors(encoding, evidence.profile)
         wall = max((lag for lag, floor in floors.items() if floor < RECALLED), default=0)
@@ -70,12 +70,12 @@ def judge(evidence: Evidence) -> Judgement:
         )
         reached = f"{decimals(sum(stops) / len(stops), 1)}" if stops else "no number"
         last = max((lag for lag, E in built.items() if E < RECALLED), default=0)
-        told.append(
+        sentences.append(
             f"{encoding}: training stops at lag {reached}, weights by construction at {last} (proved), the bound at {wall}"
         )
     return Judgement(
         tuple(parts),
-        f"{'; '.join(told)}.",
+        f"{'; '.join(sentences)}.",
         tuple(panels),
         (
             "The floor is proved for any number of heads: error + mass 2^-24 is at least this.",
@@ -126,10 +126,10 @@ def _built(encoding: Any, lag: int) -> float:
 
     task = task_from_dict(fixed([lag], "x1"))
     request = request_of(task, RECALLED, "float32")
-    found = fit(encoding, [SingleLag(lag)], WALL_HEADS, precision="float32", rounding=ROUNDING, moves=0)
-    if found.error >= RECALLED:
+    fitted = fit(encoding, [SingleLag(lag)], WALL_HEADS, precision="float32", rounding=ROUNDING, moves=0)
+    if fitted.error >= RECALLED:
         return 1.0  # answering 0 does as well
-    return float(certify(compile_circuit(kernel_circuit(request, found)), task, tolerance=RECALLED).bound)
+    return float(certify(compile_circuit(kernel_circuit(request, fitted)), task, tolerance=RECALLED).bound)
 
 
 @lru_cache(maxsize=64)

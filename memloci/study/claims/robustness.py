@@ -78,11 +78,13 @@ def _small(profile: Profile) -> Profile:
 def _changed(profile: Profile, claim: str, change: str) -> tuple[tuple[Arm, ...], str]:
     """The arms that parts depend on, named as in their claim; or why there are none."""
     switches = {AS_IT_IS: {}, **CHANGES}[change]
-    own = [arm for arm in load_claim(claim).arms(_small(profile)) if not arm.context]
-    if reason := _another(claim, switches) or next(filter(None, (_unseen(arm, switches) for arm in own)), ""):
+    judged_arms = [arm for arm in load_claim(claim).arms(_small(profile)) if not arm.context]
+    if reason := _another(claim, switches) or next(
+        filter(None, (_unseen(arm, switches) for arm in judged_arms)), ""
+    ):
         return (), reason
     try:
-        arms = tuple(_varied(arm, switches) for arm in own)
+        arms = tuple(_varied(arm, switches) for arm in judged_arms)
         for arm in arms:
             arm.run(1e-3, 0)
     except BadInput as reason:
@@ -141,20 +143,20 @@ def arms(profile: Profile) -> Sequence[Arm]:
 def judge(evidence: Evidence) -> Judgement:
     cases = _cases(evidence.profile)
     judged = sum(bool(_changed(evidence.profile, *case)[0]) for case in cases)
-    found = {case: _again(evidence, *case, judged) for case in cases}
-    parts = tuple(_part(found, change) for change in CHANGES)
+    cells = {case: _again(evidence, *case, judged) for case in cases}
+    parts = tuple(_part(cells, change) for change in CHANGES)
     columns = (AS_IT_IS, *CHANGES)
     grid = VerdictGrid(
         "Every claim, with every change",
-        tuple(claim for claim in JUDGED if (claim, AS_IT_IS) in found),
+        tuple(claim for claim in JUDGED if (claim, AS_IT_IS) in cells),
         columns,
         tuple(
-            tuple(_cell(found.get((claim, change))) for change in columns)
+            tuple(_cell(cells.get((claim, change))) for change in columns)
             for claim in JUDGED
-            if (claim, AS_IT_IS) in found
+            if (claim, AS_IT_IS) in cells
         ),
     )
-    return Judgement(parts, _summary(found), (), tuple(_notes(found)), grid)
+    return Judgement(parts, _summary(cells), (), tuple(_notes(cells)), grid)
 
 
 def _again(evidence: Evidence, claim: str, change: str, cases: int) -> Retried:
@@ -164,8 +166,8 @@ def _again(evidence: Evidence, claim: str, change: str, cases: int) -> Retried:
         return Retried(reason=reason)
     evidence.progress(f"8: {claim} with {change}", 0.95)
     results = {arm.name: evidence[_prefix(claim, change) + arm.name] for arm in mine}
-    own = replace(evidence, profile=_small(evidence.profile), results=results, family=cases)
-    return Retried(tuple(load_claim(claim).judge(own).parts))
+    retried = replace(evidence, profile=_small(evidence.profile), results=results, family=cases)
+    return Retried(tuple(load_claim(claim).judge(retried).parts))
 
 
 def _part(cases: Mapping[tuple[str, str], Retried], change: str) -> Part:
@@ -195,16 +197,16 @@ def _cell(again: Retried | None) -> GridCell:
 
 def _summary(cases: Mapping[tuple[str, str], Retried]) -> str:
     pairs = list(_pairs(cases))
-    held = sum(plain == again for *_, plain, again in pairs)
+    stable = sum(plain == again for *_, plain, again in pairs)
     turned = [
         f"{claim} with {change} (now {again})"
         for claim, change, plain, again in pairs
         if again not in (plain, "inconclusive")
     ]
-    opened = len(pairs) - held - len(turned)
+    opened = len(pairs) - stable - len(turned)
     names = f": {', '.join(turned)}" if turned else ""
     return (
-        f"Of {len(pairs)} verdicts that a change could turn around, {held} hold, {opened} {'is' if opened == 1 else 'are'} left open, and "
+        f"Of {len(pairs)} verdicts that a change could turn around, {stable} hold, {opened} {'is' if opened == 1 else 'are'} left open, and "
         f"{len(turned)} {'turns' if len(turned) == 1 else 'turn'} around{names}."
     )
 

@@ -24,9 +24,9 @@ def _dimensions(profile: Profile) -> tuple[int, ...]:
 
 def arms(profile: Profile) -> Sequence[Arm]:
     training = {"steps": profile.pick(1000, 2000), "batch": 64, "length": 32, "held_out": 128}
-    found = [Arm(_dimension(d), _waves(d), model(4, WIDTH), training) for d in _dimensions(profile)]
+    by_dimension = [Arm(_dimension(d), _waves(d), model(4, WIDTH), training) for d in _dimensions(profile)]
     rough = {ROUGH: "2 * sqrt(abs(a1)) - 1", KINK: "2 * abs(a1) - 1"}
-    return found + [
+    return by_dimension + [
         Arm(name, essential(KERNEL, f, CHANNEL), model(4, WIDTH), training, context=name == KINK)
         for name, f in rough.items()
     ]

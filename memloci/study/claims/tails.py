@@ -31,7 +31,7 @@ def tail_arms(kernel: str, other: str, profile: Profile) -> Sequence[Arm]:
         "length": 64,
         "held_out": 128,
     }
-    own = [
+    of_kernel = [
         Arm(name(encoding, H), essential(kernel), model(H, 0, encoding=encoding), training)
         for encoding in ENCODINGS
         for H in all_heads(profile)
@@ -41,7 +41,7 @@ def tail_arms(kernel: str, other: str, profile: Profile) -> Sequence[Arm]:
         for encoding in ENCODINGS
         for H in TAIL_HEADS
     ]
-    return own + profile.pick([], beside)
+    return of_kernel + profile.pick([], beside)
 
 
 def tail_judge(kernel: str, other: str, expected: str, wrong: str, evidence: Evidence) -> Judgement:
@@ -56,10 +56,10 @@ def tail_judge(kernel: str, other: str, expected: str, wrong: str, evidence: Evi
         _panel("Mean square error", heads, name, evidence, MEAN_SQUARE, "mean square error"),
         _panel("Largest error found", heads, name, evidence, SUP, "sup error"),
     ]
-    said = f"On {kernel} {_sentence(expected, wrong, effects)}."
+    summary = f"On {kernel} {_sentence(expected, wrong, effects)}."
     if _beside(expected, TAIL_HEADS[0]) in evidence:
         others = {H: gain(evidence, _beside(wrong, H), _beside(expected, H), level) for H in TAIL_HEADS}
-        said += f" On {other}, which no head holds exactly, {_sentence(expected, wrong, others)}."
+        summary += f" On {other}, which no head holds exactly, {_sentence(expected, wrong, others)}."
         panels.append(
             _panel(
                 f"On {other}: mean square error",
@@ -70,7 +70,7 @@ def tail_judge(kernel: str, other: str, expected: str, wrong: str, evidence: Evi
                 "mean square error",
             )
         )
-    return Judgement(parts, said, tuple(panels))
+    return Judgement(parts, summary, tuple(panels))
 
 
 def _sentence(expected: str, wrong: str, effects: Mapping[int, Estimate]) -> str:

@@ -41,13 +41,13 @@ def judge(evidence: Evidence) -> Judgement:
     }
     level = evidence.level(len(SOURCES))
     taus = {name: _tau(results, level) for name, results in groups.items()}
-    told = lambda tau: "no number" if tau.value is None else f"{decimals(tau.value, 2)}"
+    text = lambda tau: "no number" if tau.value is None else f"{decimals(tau.value, 2)}"
     return Judgement(
         parts=tuple(
             Part(f"the architectures of {name} are ranked alike", tau, MARGIN, "Kendall's tau")
             for name, tau in taus.items()
         ),
-        summary=f"Kendall's tau between the two rankings: {', '.join(f'{name} {told(tau)}' for name, tau in taus.items())}.",
+        summary=f"Kendall's tau between the two rankings: {', '.join(f'{name} {text(tau)}' for name, tau in taus.items())}.",
         panels=(
             Panel(
                 "Sup against mean square error, one point per architecture",
@@ -61,9 +61,9 @@ def judge(evidence: Evidence) -> Judgement:
 
 
 def _points(name: str, results: Sequence[Result]) -> Curve:
-    whole = [result for result in results if result.values(MEAN_SQUARE)]
-    x = tuple(statistics.fmean(result.values(MEAN_SQUARE)) for result in whole)
-    return Curve(name, x, tuple(tuple(result.values(SUP)) for result in whole))
+    complete = [result for result in results if result.values(MEAN_SQUARE)]
+    x = tuple(statistics.fmean(result.values(MEAN_SQUARE)) for result in complete)
+    return Curve(name, x, tuple(tuple(result.values(SUP)) for result in complete))
 
 
 def _tau(results: Sequence[Result], level: float) -> Estimate:
@@ -76,11 +76,11 @@ def _tau(results: Sequence[Result], level: float) -> Estimate:
     if not apart:
         return NOTHING
     ranked = zip(zip(*squares, strict=True), zip(*sups, strict=True), strict=True)
-    found = mean([kendall(a, b, apart) for a, b in ranked], level)
-    if found.low is None or found.high is None:
-        return found
+    estimate = mean([kendall(a, b, apart) for a, b in ranked], level)
+    if estimate.low is None or estimate.high is None:
+        return estimate
     pair = 2 / len(apart)
-    return Estimate(found.value, max(found.low - pair, -1.0), min(found.high + pair, 1.0))
+    return Estimate(estimate.value, max(estimate.low - pair, -1.0), min(estimate.high + pair, 1.0))
 
 
 def _apart(*measures: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
@@ -90,7 +90,7 @@ def _apart(*measures: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
         (i, j)
         for j in range(len(means[0]))
         for i in range(j)
-        if max(abs(own[i] - own[j]) for own in means) >= DIFFERENT
+        if max(abs(means_of[i] - means_of[j]) for means_of in means) >= DIFFERENT
     ]
 
 

@@ -75,9 +75,9 @@ class Kernel(Memory):
 
     def _prepare(self) -> "Convolution":
         rho = make_formula(self.kernel, {"z"})
-        found = Convolution(rho, self._tail(rho), self.horizon)
-        self._check(found)
-        return found
+        recall = Convolution(rho, self._tail(rho), self.horizon)
+        self._check(recall)
+        return recall
 
     def _tail(self, rho: Formula) -> Majorant:
         if self.horizon is not None:

@@ -72,11 +72,13 @@ class LagTable(Recall):
             return None
         symbols = [[Fraction(piece.lo) for piece in domain] for domain in self.domains]
         first, slopes = Fraction(int(self.lags.flat[0])), []
-        for axis, own in enumerate(symbols):
+        for axis, axis_symbols in enumerate(symbols):
             second = tuple(int(k == axis) for k in range(len(symbols)))
-            rise = Fraction(int(self.lags[second])) - first if len(own) > 1 else Fraction(0)
-            slopes.append(rise / (own[1] - own[0]) if rise else Fraction(0))
-        constant = first - sum((a * own[0] for a, own in zip(slopes, symbols, strict=True)), Fraction(0))
+            rise = Fraction(int(self.lags[second])) - first if len(axis_symbols) > 1 else Fraction(0)
+            slopes.append(rise / (axis_symbols[1] - axis_symbols[0]) if rise else Fraction(0))
+        constant = first - sum(
+            (a * axis_symbols[0] for a, axis_symbols in zip(slopes, symbols, strict=True)), Fraction(0)
+        )
         for cell, point in zip(self.cells, itertools.product(*symbols), strict=True):
             if sum((a * x for a, x in zip(slopes, point, strict=True)), constant) != cell:
                 return None
@@ -137,8 +139,8 @@ def make_lag_table(formula: Formula, domains: Mapping[str, Domain], room: int = 
     for k, (x, lag) in enumerate(zip(numbers, cells, strict=True)):
         if not (abs(x - lag) <= WHOLE and 0 <= lag <= MAX_LAG):
             at = _place(formula.variables, next(itertools.islice(itertools.product(*pieces), k, None)))
-            found = f"gives {number(x, 10)}" if math.isfinite(x) else "has no finite value"
-            raise BadInput(f"{formula} {found}{at}; a lag is a whole number from 0 to {MAX_LAG:,}")
+            result = f"gives {number(x, 10)}" if math.isfinite(x) else "has no finite value"
+            raise BadInput(f"{formula} {result}{at}; a lag is a whole number from 0 to {MAX_LAG:,}")
     return LagTable(formula.variables, tuple(pieces), cells, formula.text)
 
 

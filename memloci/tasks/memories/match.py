@@ -65,10 +65,12 @@ class Match(Memory):
         def __init__(self, *first: Any, **fields: Any): ...
 
     def prepare(self, scope: Scope) -> "Occurrence":
-        own = {variable(channel.name, scope.index): channel.domain for channel in scope.channels}
+        candidate_domains = {
+            variable(channel.name, scope.index): channel.domain for channel in scope.channels
+        }
         earlier = scope.earlier
         refuse_later(self.match, scope, scope.index + 1, "match")
-        formula = make_formula(self.match, earlier | own)
+        formula = make_formula(self.match, earlier | candidate_domains)
         for name in formula.variables:
             j = memory_of(name)
             if 0 < j < scope.index and not scope.before[j - 1].token:
@@ -76,7 +78,9 @@ class Match(Memory):
                     f"{formula} compares {name}, but memory {j} is no token: {scope.before[j - 1].text} takes every value "
                     "in a range; a match may read the present and memories that are tokens"
                 )
-        predicate = make_predicate(formula, earlier | own, frozenset(own), scope.room)
+        predicate = make_predicate(
+            formula, earlier | candidate_domains, frozenset(candidate_domains), scope.room
+        )
         return Occurrence(predicate, self.which, self.offset, formula.text, scope.channels)
 
 
@@ -123,12 +127,12 @@ class Occurrence(Recall):
         names = [channel.name for channel in self.channels]
         tokens = {v: X[:, names.index(v.rstrip("0123456789"))] for v in P.keys}
         pieces = pieces_of({**{v: values[v] for v in P.reads}, **tokens}, domains, xp)
-        whole = lambda index: xp.broadcast_to(xp.asarray(index, dtype="int32"), X.shape[:1])
+        per_token = lambda index: xp.broadcast_to(xp.asarray(index, dtype="int32"), X.shape[:1])
         return (
-            whole(P.letter(pieces, True, xp)),
-            whole(P.letter(pieces, False, xp)),
-            whole(P.column(pieces, True)),
-            whole(P.column(pieces, False)),
+            per_token(P.letter(pieces, True, xp)),
+            per_token(P.letter(pieces, False, xp)),
+            per_token(P.column(pieces, True)),
+            per_token(P.column(pieces, False)),
         )
 
     def recall(self, values: dict[str, Any], blank: list[Any], X: Any, xp: Any) -> tuple[Any, Any]:
@@ -169,11 +173,11 @@ class Occurrence(Recall):
             return find(jnp.asarray(distinct[0]))
         group = jnp.asarray(np.asarray(which).reshape(-1), jnp.int32)[rows]
 
-        def step(found: tuple[Any, ...], given: Any) -> tuple[tuple[Any, ...], None]:
+        def step(best: tuple[Any, ...], given: Any) -> tuple[tuple[Any, ...], None]:
             k, R = given
             new = find(R)
             pick = lambda a, b: jnp.where((group == k).reshape(-1, *[1] * (a.ndim - 1)), a, b)
-            return tuple(map(pick, new, found)), None
+            return tuple(map(pick, new, best)), None
 
         start = find(jnp.asarray(distinct[0]))
         given = (jnp.arange(1, len(distinct), dtype=jnp.int32), jnp.asarray(distinct[1:]))

@@ -34,17 +34,17 @@ def occurrence(candidate: Any, query: Any, offset: int, latest: bool) -> Any:
     if n == 0:
         return query
     letters, positions, order = interleaved(candidate, query, offset)
-    own, place = letters[order], jnp.arange(2 * n, dtype=jnp.int32)
+    sorted_letters, place = letters[order], jnp.arange(2 * n, dtype=jnp.int32)
     marked = positions[order] >= 0
     if not latest:  # the first candidate of its run
         before = jnp.pad(
             jax.lax.cummax(jnp.where(marked, place, NOWHERE))[:-1], (1, 0), constant_values=NOWHERE
         )
-        marked &= (before < 0) | (own[jnp.maximum(before, 0)] != own)
+        marked &= (before < 0) | (sorted_letters[jnp.maximum(before, 0)] != sorted_letters)
     last = jax.lax.cummax(jnp.where(marked, place, NOWHERE))
-    there = (last >= 0) & (own[jnp.maximum(last, 0)] == own) & (own >= 0)
-    found = jnp.where(there, positions[order][jnp.maximum(last, 0)], NOWHERE)
-    return jnp.zeros(2 * n, jnp.int32).at[order].set(found)[1::2]
+    matches = (last >= 0) & (sorted_letters[jnp.maximum(last, 0)] == sorted_letters) & (sorted_letters >= 0)
+    matched = jnp.where(matches, positions[order][jnp.maximum(last, 0)], NOWHERE)
+    return jnp.zeros(2 * n, jnp.int32).at[order].set(matched)[1::2]
 
 
 def mean(candidate: Any, query: Any, X: Any, offset: int) -> tuple[Any, Any]:
@@ -54,11 +54,11 @@ def mean(candidate: Any, query: Any, X: Any, offset: int) -> tuple[Any, Any]:
 
     n, d = X.shape
     letters, positions, order = interleaved(candidate, query, offset)
-    own, s = letters[order], positions[order]
-    counted = (s >= 0) & (own >= 0)
+    sorted_letters, s = letters[order], positions[order]
+    counted = (s >= 0) & (sorted_letters >= 0)
     rows = jnp.where(counted[:, None], X[jnp.clip(s + offset, 0, n - 1)], 0.0)
     entries = jnp.concatenate([rows, counted[:, None].astype(X.dtype)], axis=1)
-    first = jnp.concatenate([jnp.ones(1, bool), own[1:] != own[:-1]])
+    first = jnp.concatenate([jnp.ones(1, bool), sorted_letters[1:] != sorted_letters[:-1]])
 
     def joined(a: Any, b: Any) -> Any:
         """Sums within runs, two by two: they round no more than a logarithm of the length."""

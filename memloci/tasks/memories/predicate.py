@@ -62,10 +62,10 @@ class Predicate:
     @property
     def domains(self) -> dict[str, Domain]:
         """Of all variables that are read."""
-        found = dict(zip(self.condition.reads, self.condition.domains, strict=True))
+        domains = dict(zip(self.condition.reads, self.condition.domains, strict=True))
         for e in self.equalities:
-            found |= {e.candidate: e.candidate_letters, e.query: e.query_letters}
-        return found
+            domains |= {e.candidate: e.candidate_letters, e.query: e.query_letters}
+        return domains
 
     @cached_property
     def table(self) -> Any:
@@ -107,7 +107,7 @@ class Predicate:
 
     def holds(self, pieces: Mapping[str, Any], xp: Any) -> Any:
         """P, for the pieces of the domains in which the symbols lie."""
-        mine, theirs = (self.letter(pieces, own, xp) for own in (True, False))
+        mine, theirs = (self.letter(pieces, of_candidate, xp) for of_candidate in (True, False))
         R = xp.asarray(self.table)[self.column(pieces, False), self.column(pieces, True)]
         return R & (mine == theirs)
 
@@ -132,9 +132,9 @@ def make_predicate(
         names = ", ".join(sorted(candidate_variables)[:4])
         raise BadInput(f"{formula} says nothing of the past token; compare one of its channels: {names}")
     parts = _conjuncts(formula.expression) if formula.expression is not None else []
-    found = [_equality(part, domains, candidate_variables) for part in parts]
-    equalities = tuple(dict.fromkeys(e for e in found if e is not None))
-    others = [part for part, e in zip(parts, found, strict=True) if e is None]
+    each_equality = [_equality(part, domains, candidate_variables) for part in parts]
+    equalities = tuple(dict.fromkeys(e for e in each_equality if e is not None))
+    others = [part for part, e in zip(parts, each_equality, strict=True) if e is None]
     rest = formula if formula.expression is None else _joined(formula, others)
     return Predicate(equalities, make_lag_table(_as_truth(rest), domains, room), candidate_variables)
 
@@ -164,10 +164,10 @@ def _equality(
 
 
 def _joined(formula: Formula, parts: list[Expression]) -> Formula:
-    whole: Expression = Constant(1.0)
+    conjunction: Expression = Constant(1.0)
     for k, part in enumerate(parts):
-        whole = part if k == 0 else Apply("and", (whole, part), formula.text)
-    return Formula(formula.text, whole, tuple(sorted(variables(whole))))
+        conjunction = part if k == 0 else Apply("and", (conjunction, part), formula.text)
+    return Formula(formula.text, conjunction, tuple(sorted(variables(conjunction))))
 
 
 def _as_truth(formula: Formula) -> Formula:

@@ -126,8 +126,8 @@ def svg_of(name: str, height: float, draw: Callable[[Figure], None], width: floa
         for axes in figure.axes:
             axes.patch.set_alpha(0)
         out = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=nothing, transparent=True)  # type: ignore[arg-type]
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(out, format="svg", metadata=metadata, transparent=True)  # type: ignore[arg-type]
     return _tidy(out.getvalue(), name)
 
 
@@ -140,7 +140,7 @@ def _tidy(svg: str, name: str) -> str:
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     # Matplotlib names clip paths by memory addresses; numbers in order are the same in every run.
     names = {old: f"{name}-{k}" for k, old in enumerate(dict.fromkeys(re.findall(r' id="([^"]+)"', svg)))}
-    renamed = lambda found: found[1] + names.get(found[2], found[2]) + found[3]
+    renamed = lambda match: match[1] + names.get(match[2], match[2]) + match[3]
     svg = re.sub(r'( id=")([^"]+)(")', renamed, svg)
     svg = re.sub(r"(url\(#)([^)]+)(\))", renamed, svg)
     svg = re.sub(r'(href="#)([^"]+)(")', renamed, svg)
@@ -153,10 +153,10 @@ def _tidy(svg: str, name: str) -> str:
 
 def wrapped(text: str, width: int, lines: int) -> str:
     """At most so many lines; a dollar starts no formula."""
-    found = textwrap.wrap(" ".join(text.split()), width)
-    if len(found) > lines:
-        found = [*found[: lines - 1], found[lines - 1][: width - 1].rstrip() + "…"]
-    return plain_text("\n".join(found))
+    rows = textwrap.wrap(" ".join(text.split()), width)
+    if len(rows) > lines:
+        rows = [*rows[: lines - 1], rows[lines - 1][: width - 1].rstrip() + "…"]
+    return plain_text("\n".join(rows))
 
 
 def standalone(svg: str) -> bytes:

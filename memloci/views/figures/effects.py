@@ -79,13 +79,13 @@ def _effect(axes: Axes, part: Part, top: float, bottom: float, low: float, high:
     if low < 0 < high and part.margin != 0:
         axes.vlines(0, top, bottom, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)))
     value, ends = part.effect.value, (part.effect.low, part.effect.high)
-    told = "no number"
+    text = "no number"
     if value is not None and math.isfinite(value):
-        told = number(value)
+        text = number(value)
         if part.rests_on == "proof":
-            told += ", proved"
+            text += ", proved"
         elif ends[0] is not None and ends[1] is not None:
-            told += f"  [{number(ends[0])}, {number(ends[1])}]"
+            text += f"  [{number(ends[0])}, {number(ends[1])}]"
             axes.plot([max(ends[0], low), min(ends[1], high)], [y, y], color=color, linewidth=2.4, zorder=3)
             for end, edge, arrow in ((ends[0], low, LEFT), (ends[1], high, RIGHT)):
                 beyond = end < low if edge == low else end > high
@@ -110,7 +110,7 @@ def _effect(axes: Axes, part: Part, top: float, bottom: float, low: float, high:
     axes.annotate(
         part.verdict, (1, y), (9, 5), **beside, va="center", fontsize=8, fontweight="bold", color=INK
     )
-    axes.annotate(told, (1, y), (9, -5.5), **beside, va="center", fontsize=7.5, color=INK)
+    axes.annotate(text, (1, y), (9, -5.5), **beside, va="center", fontsize=7.5, color=INK)
 
 
 def _effect_limits(parts: Sequence[Part]) -> tuple[float, float]:

@@ -66,8 +66,8 @@ def _heads(
 ) -> None:
     panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
     for axes, layer in zip(panels, layers, strict=True):
-        own = [head for head in heads if head.layer == layer]
-        for head, color, mark, line in zip(own, SERIES, MARKS, LINES, strict=False):
+        layer_heads = [head for head in heads if head.layer == layer]
+        for head, color, mark, line in zip(layer_heads, SERIES, MARKS, LINES, strict=False):
             axes.fill_between(head.z, head.low, head.high, color=color, alpha=0.14, linewidth=0)
             every = max(1, len(head.z) // 12)
             label = f"head {head.head + 1}"
@@ -82,11 +82,11 @@ def _heads(
                 linewidth=1.3,
                 label=label,
             )
-        _target_lags(axes, task, targets, own[0].z)
+        _target_lags(axes, task, targets, layer_heads[0].z)
         axes.set_ylabel(f"layer {layer + 1}\nweight")
-        if not (_spreads(task) and _both_log(axes, [w for head in own for w in head.mean])):
+        if not (_spreads(task) and _both_log(axes, [w for head in layer_heads for w in head.mean])):
             axes.set_ylim(bottom=0)
-        axes.legend(loc="best", ncols=2 if len(own) > 3 else 1)
+        axes.legend(loc="best", ncols=2 if len(layer_heads) > 3 else 1)
     _lag_axis(panels[-1], heads[0].z)
 
 
@@ -108,8 +108,8 @@ def _target_lags(axes: Axes, task: Task, targets: Mapping[int, np.ndarray], z: n
                 label=label,
             )
             label = None
-    asked = {lag for recall in _tables(task) if not recall.kernel for lag in recall.cells}
-    lags = sorted(lag for lag in asked if lag <= z[-1])
+    queried = {lag for recall in _tables(task) if not recall.kernel for lag in recall.cells}
+    lags = sorted(lag for lag in queried if lag <= z[-1])
     if lags:
         axes.plot(
             lags,

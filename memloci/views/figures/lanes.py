@@ -108,9 +108,9 @@ def picture(trace: Trace) -> str:
         y += LANE * lane.rows + 14
     drawing.line(4, y, right + RIGHT, y, "rule")
     drawing.text(4, y + 19, "output", "strong")
-    for k, (value, wanted) in enumerate(zip(trace.output, trace.target, strict=True)):
+    for k, (value, target) in enumerate(zip(trace.output, trace.target, strict=True)):
         drawing.text(
-            right + 8, y + 19 + LINE * k, f"{short_number(value)}, target {short_number(wanted)}", "strong"
+            right + 8, y + 19 + LINE * k, f"{short_number(value)}, target {short_number(target)}", "strong"
         )
     y += 14 + LINE * len(trace.output)
     guides = Drawing(x)
@@ -150,12 +150,12 @@ def _lanes(trace: Trace) -> list[Lane]:
     """Layers in order; those that only carry, and carry alike, are one lane."""
     lanes: list[Lane] = []
     for l in range(trace.layers):
-        own = [look for look in trace.heads if look.layer == l]
+        layer_heads = [head for head in trace.heads if head.layer == l]
         lane = Lane(
             l,
             l,
-            tuple(dict.fromkeys(look.purpose for look in own)),
-            tuple(look for look in own if not look.memories),
+            tuple(dict.fromkeys(head.purpose for head in layer_heads)),
+            tuple(head for head in layer_heads if not head.memories),
             tuple(recall for recall in trace.recalls if recall.layer == l),
         )
         before = lanes[-1] if lanes else None
@@ -168,30 +168,36 @@ def _lanes(trace: Trace) -> list[Lane]:
 
 
 def _lags(lane: Lane) -> list[int]:
-    return [look.peaks[0].lag for look in lane.carriers if look.peaks]
+    return [head.peaks[0].lag for head in lane.carriers if head.peaks]
 
 
 def _cells(
     trace: Trace, positions: list[int], x: dict[int, float], top: float, box: float, channels: tuple[str, ...]
 ) -> Drawing:
     cells = Drawing(x)
-    held: dict[int, list[TracedRecall]] = {}
+    recalled_from: dict[int, list[TracedRecall]] = {}
     for recall in trace.recalls:
         if recall.read:
-            held.setdefault(trace.t - recall.read.lag, []).append(recall)
+            recalled_from.setdefault(trace.t - recall.read.lag, []).append(recall)
     for c, channel in enumerate(channels):
         cells.text(LEFT - 10, top + 17 + LINE * c, channel, "soft", "end")
     cells.text(LEFT - 10, top - 7, "position", "soft", "end")
     for k, p in enumerate(positions):
         if k and p != positions[k - 1] + 1:
             cells.text(x[p] - CELL / 2 - GAP / 2, top + box / 2 + 4, "…", "soft", "middle")
-        kind = "cell now" if p == trace.t else f"cell {colour_of(held[p][-1])}" if p in held else "cell"
+        kind = (
+            "cell now"
+            if p == trace.t
+            else f"cell {colour_of(recalled_from[p][-1])}"
+            if p in recalled_from
+            else "cell"
+        )
         cells.parts.append(
             f'<rect x="{coordinate(x[p] - CELL / 2 + 2)}" y="{coordinate(top)}" width="{CELL - 4}" height="{coordinate(box)}" rx="5" class="{kind}"/>'
         )
         cells.text(x[p], top - 7, str(p), "soft", "middle")
-        for recall, tag in [(r, f"m{r.memory}") for r in held.get(p, [])[-1:]]:
-            more = "".join(f", m{r.memory}" for r in held[p][:-1])
+        for recall, tag in [(r, f"m{r.memory}") for r in recalled_from.get(p, [])[-1:]]:
+            more = "".join(f", m{r.memory}" for r in recalled_from[p][:-1])
             cells.text(x[p], top - 22, tag + more, f"{colour_of(recall)} strong", "middle")
         if p == trace.t:
             cells.text(x[p], top - 22, "now", "strong", "middle")
@@ -238,14 +244,14 @@ def _draw_recall(
 
 def _recall_text(recall: TracedRecall) -> str:
     name = f"m{recall.memory}: "
-    held = ", ".join(
+    values = ", ".join(
         f"{channel} = {short_number(value)}" for channel, value in list(recall.recalled.items())[:2]
     )
     if not recall.single:
-        return f"{name}many tokens, {held}"
+        return f"{name}many tokens, {values}"
     if recall.read is None:
         return name + ("blank" if recall.blank else "nothing")
-    return f"{name}lag {recall.read.lag}, {held}" + ("" if recall.is_right else " (wrong)")
+    return f"{name}lag {recall.read.lag}, {values}" + ("" if recall.is_right else " (wrong)")
 
 
 def _cut(text: str, most: int = MOST_LETTERS) -> str:

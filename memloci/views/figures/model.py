@@ -54,15 +54,15 @@ def _kernels(figure: Figure, kernels: Sequence[SlotKernel]) -> None:
         if spread:
             top.plot(z, K, color=color, label=label)
         else:  # single lags: stems, where there is something to see
-            seen = np.abs(K) > 2e-3
-            top.vlines(z[seen], 0, K[seen], color=color, linewidth=2, label=label)
+            visible = np.abs(K) > 2e-3
+            top.vlines(z[visible], 0, K[visible], color=color, linewidth=2, label=label)
         some = _sparse(np.flatnonzero(kernel.target))
         top.plot(kernel.z[some], kernel.target[some], "o", color=color, markerfacecolor="none", markersize=6)
         z, r = _thin(kernel.z, kernel.residual)
-        seen = r > 0
-        if seen.any():
-            low.plot(z[seen], r[seen], color=color, marker=".", markersize=4, linewidth=0.8 * spread)
-            least, largest = min(least, r[seen].min()), max(largest, r.max())
+        visible = r > 0
+        if visible.any():
+            low.plot(z[visible], r[visible], color=color, marker=".", markersize=4, linewidth=0.8 * spread)
+            least, largest = min(least, r[visible].min()), max(largest, r.max())
         else:
             exact.append(kernel.variable)
     if spread and all((kernel.target > 0).all() for kernel in kernels):
@@ -124,17 +124,17 @@ def _maps(figure: Figure, maps: Sequence[AttentionMap], rows: int, columns: int)
     ramp = LinearSegmentedColormap.from_list(
         "weight", [(0.0, (*to_rgb(SKY), 0.0)), (0.35, (*to_rgb(SKY), 0.75)), (1.0, (*to_rgb(RED), 1.0))]
     )
-    top = max((float(found.weights.max()) for found in maps), default=1.0) or 1.0
+    top = max((float(map_of_head.weights.max()) for map_of_head in maps), default=1.0) or 1.0
     image = None
-    for axes, found in zip(grid.flat, maps, strict=False):
+    for axes, map_of_head in zip(grid.flat, maps, strict=False):
         image = axes.imshow(
-            found.weights,
+            map_of_head.weights,
             cmap=ramp,
             norm=PowerNorm(0.5, 0, top),
             interpolation="nearest",
             aspect="equal",
         )
-        axes.set_title(f"layer {found.layer + 1}, head {found.head + 1}", pad=3, fontsize=8)
+        axes.set_title(f"layer {map_of_head.layer + 1}, head {map_of_head.head + 1}", pad=3, fontsize=8)
         axes.grid(False)
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))

@@ -33,20 +33,20 @@ def caption(panel: Panel) -> str:
     """How to read it, in words."""
     kinds = {series.kind for series in panel.series}
     seeds = any(len(values) > 1 for series in panel.series for values in series.values)
-    found = []
+    sentences = []
     if seeds:
         how = ", both of the logarithms" if panel.log_y else ""
-        found.append(
+        sentences.append(
             f"Markers are means over seeds, bars their 95 % intervals{how}; faint dots are the seeds."
         )
     if "measured" in kinds:
-        found.append("Open markers were observed, not proved.")
+        sentences.append("Open markers were observed, not proved.")
     if "certified" in kinds:
-        found.append("Filled diamonds are proved: no input does worse.")
+        sentences.append("Filled diamonds are proved: no input does worse.")
     if "bound" in kinds:
-        found.append(
+        sentences.append(
             "A grey line is a proved floor; the text says of what. It is hatched below where nothing in the figure is there."
         )
     if "paper" in kinds:
-        found.append("Of the paper's dotted line only the slope means something.")
-    return " ".join(found)
+        sentences.append("Of the paper's dotted line only the slope means something.")
+    return " ".join(sentences)

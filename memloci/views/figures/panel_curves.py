@@ -75,7 +75,7 @@ def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: f
     x = [spot.x for spot in each.spots]
     # A gap where there is no mean: a line across would hide it.
     y = [math.nan if spot.centre is None else spot.centre for spot in each.spots]
-    look: dict[str, Any] = {"color": each.color, "transform": at, "zorder": 4}
+    style: dict[str, Any] = {"color": each.color, "transform": at, "zorder": 4}
     match each.series.kind:
         case "bound":
             axes.plot(x, y, color=SOFT, linewidth=1.6, marker="_" if each.single else "", markersize=22)
@@ -94,7 +94,7 @@ def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: f
         case "paper":
             axes.plot(x, y, color=INK, linestyle=":", linewidth=1.6, marker="_" if each.single else "")
         case "certified":
-            axes.plot(x, y, **look, linewidth=2.0, marker="D", markersize=5)
+            axes.plot(x, y, **style, linewidth=2.0, marker="D", markersize=5)
         case kind:
             hollow = kind == "measured"
             for spot in spots:
@@ -108,7 +108,7 @@ def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: f
             axes.plot(
                 x,
                 y,
-                **look,
+                **style,
                 linestyle=each.line,
                 linewidth=1.1 if hollow else 1.5,
                 marker=each.mark,
@@ -117,8 +117,8 @@ def _curve(axes: Axes, each: Drawn, limits: tuple[float, float] | None, shift: f
             )
     zeros = [spot.x for spot in each.spots if spot.zeros]
     axes.plot(zeros, [0.0] * len(zeros), **arrow_mark(each.color, DOWN), transform=across)
-    lost = [spot.x for spot in each.spots if spot.empty]
-    axes.plot(lost, [1.0] * len(lost), **missing_mark(each.color), transform=across)
+    missing = [spot.x for spot in each.spots if spot.empty]
+    axes.plot(missing, [1.0] * len(missing), **missing_mark(each.color), transform=across)
 
 
 def _place_axis(axes: Axes, panel: Panel, xs: Sequence[float]) -> None:
@@ -185,23 +185,23 @@ def spread(positions: Sequence[float], heights: Sequence[float]) -> list[float]:
     """Sorted places, moved apart until things of these heights do not touch; about where they were."""
     groups: list[tuple[float, list[int]]] = []  # centre, members
     for k in range(len(positions)):
-        own = [k]
+        group = [k]
         centre = positions[k]
         while groups:
             before, members = groups[-1]
-            if before + _size(heights, members) / 2 <= centre - _size(heights, own) / 2:
+            if before + _size(heights, members) / 2 <= centre - _size(heights, group) / 2:
                 break
-            own = [*members, *own]
-            centre = sum(positions[j] for j in own) / len(own)
+            group = [*members, *group]
+            centre = sum(positions[j] for j in group) / len(group)
             groups.pop()
-        groups.append((centre, own))
-    found = list[float]()
+        groups.append((centre, group))
+    placed = list[float]()
     for centre, members in groups:
         at = centre - _size(heights, members) / 2
         for j in members:
-            found.append(at + heights[j] / 2)
+            placed.append(at + heights[j] / 2)
             at += heights[j]
-    return found
+    return placed
 
 
 def _size(heights: Sequence[float], members: Sequence[int]) -> float:

@@ -49,14 +49,14 @@ def drawn_series(panel: Panel, positions: dict[Any, float]) -> list[Drawn]:
     # The same name has the same colour: what was trained and what is proved of one thing belong together.
     names = list(dict.fromkeys(s.name for s in panel.series if s.kind not in BACKGROUND))
     scattered = is_scattered(panel)
-    found = []
-    for series, own in zip(panel.series, panel.spots, strict=True):
+    drawn = []
+    for series, series_spots in zip(panel.series, panel.spots, strict=True):
         k = names.index(series.name) % len(COLORS) if series.kind not in BACKGROUND else 0
         color = {"bound": SOFT, "paper": INK}.get(series.kind, COLORS[k])
-        spots = sorted((replace(spot, x=positions[spot.x]) for spot in own), key=lambda spot: spot.x)
+        spots = sorted((replace(spot, x=positions[spot.x]) for spot in series_spots), key=lambda spot: spot.x)
         line = "none" if scattered else LINES[k]
-        found.append(Drawn(series, _label(series), tuple(spots), color, MARKS[k], line))
-    return found
+        drawn.append(Drawn(series, _label(series), tuple(spots), color, MARKS[k], line))
+    return drawn
 
 
 def is_scattered(panel: Panel) -> bool:
@@ -73,8 +73,8 @@ def in_rows(panel: Panel) -> bool:
 
 
 def _label(series: Curve) -> str:
-    told = series.name.lower()
-    missing = ", ".join(word for word in KINDS[series.kind] if word.split()[0] not in told)
+    name = series.name.lower()
+    missing = ", ".join(word for word in KINDS[series.kind] if word.split()[0] not in name)
     return wrapped(f"{series.name} ({missing})" if missing else series.name, 56, 2)
 
 
@@ -125,7 +125,7 @@ def value_axis(axis: Any, limits: tuple[float, float], log: bool) -> None:
         )
     )
     close = sorted({to_digits(tick, 3) for tick in np.geomspace(low * 1.02, high / 1.02, 4)})
-    ticks = next((found for found in choices if len(found) >= 3), close)
+    ticks = next((choice for choice in choices if len(choice) >= 3), close)
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
     axis.set_minor_locator(NullLocator())
@@ -188,39 +188,44 @@ def dashes_of(k: int) -> Any:
 def _entries(panel: Panel, drawn: Sequence[Drawn]) -> list[tuple[str, dict[str, Any]]]:
     """The legend: names and how they look."""
     rows = in_rows(panel)
-    found: list[tuple[str, dict[str, Any]]] = []
+    entries: list[tuple[str, dict[str, Any]]] = []
     for each in drawn:
         line = "none" if rows else each.line
-        look: dict[str, Any] = {"color": each.color, "marker": each.mark, "linestyle": line}
+        style: dict[str, Any] = {"color": each.color, "marker": each.mark, "linestyle": line}
         match each.series.kind:
             case "bound":
-                look = {"color": SOFT, "linewidth": 1.8}
+                style = {"color": SOFT, "linewidth": 1.8}
             case "paper":
-                look = {"color": INK, "linestyle": ":", "linewidth": 1.6}
+                style = {"color": INK, "linestyle": ":", "linewidth": 1.6}
             case "certified":
-                look |= {"marker": "D", "markersize": 5, "linestyle": "none" if rows else "-", "linewidth": 2}
+                style |= {
+                    "marker": "D",
+                    "markersize": 5,
+                    "linestyle": "none" if rows else "-",
+                    "linewidth": 2,
+                }
             case "measured":
-                look |= {"markerfacecolor": "none"}
+                style |= {"markerfacecolor": "none"}
         limits = limits_of(panel, drawn)
-        seen = [v for spot in each.spots for v in spot.seeds]
-        below = limits is not None and seen and max(seen) < limits[0]
-        above = limits is not None and seen and min(seen) > limits[1]
+        values = [v for spot in each.spots for v in spot.seeds]
+        below = limits is not None and values and max(values) < limits[0]
+        above = limits is not None and values and min(values) > limits[1]
         where = ": below the axis" if below else ": beyond the axis" if above else ""
-        found.append((each.label + where, look))
+        entries.append((each.label + where, style))
     spots = [spot for each in drawn for spot in each.spots]
     if rows:
         marks = [(text, value) for text, value in panel.marks if math.isfinite(value)]
-        found += [
+        entries += [
             (wrapped(text, 56, 2), {"color": INK, "linestyle": dashes_of(k), "linewidth": 1.0})
             for k, (text, _) in enumerate(marks)
         ]
     if any(spot.zeros for spot in spots):
-        found.append(
+        entries.append(
             ("0 or nearly: off the axis", {**arrow_mark(SOFT, "<" if rows else "v"), "clip_on": True})
         )
     if any(spot.empty for spot in spots):
-        found.append(("no number", {**missing_mark(SOFT), "clip_on": True}))
-    return found
+        entries.append(("no number", {**missing_mark(SOFT), "clip_on": True}))
+    return entries
 
 
 def _columns(labels: Sequence[str]) -> int:
@@ -248,7 +253,7 @@ def head_of(figure: Figure, axes: Axes, panel: Panel, drawn: Sequence[Drawn]) ->
     """The title, and the legend under it, above the axes: labels are often longer than an axis has room for."""
     entries = _entries(panel, drawn)
     if entries and (len(entries) > 1 or _needs_legend(panel)):
-        handles = [axes.plot([], [], **look, label=label)[0] for label, look in entries]
+        handles = [axes.plot([], [], **style, label=label)[0] for label, style in entries]
         columns = _columns([label for label, _ in entries])
         legend = figure.legend(
             handles=handles,

@@ -49,9 +49,11 @@ def rows_panel(figure: Figure, panel: Panel, drawn: Sequence[Drawn], rows: Seque
             if math.isfinite(value) and (value > 0 or not panel.log_y):
                 axes.axvline(value, color=INK, linestyle=dashes_of(k), linewidth=1.0, zorder=1.5)
     for row in range(len(rows)):
-        own = [(each, spot) for each in drawn for spot in each.spots if spot.x == row]
-        for k, (each, spot) in enumerate(own, start=1):
-            _dot(axes, each, spot, limits, row - 0.34 + 0.68 * k / (len(own) + 1), 0.68 / (len(own) + 1))
+        in_row = [(each, spot) for each in drawn for spot in each.spots if spot.x == row]
+        for k, (each, spot) in enumerate(in_row, start=1):
+            _dot(
+                axes, each, spot, limits, row - 0.34 + 0.68 * k / (len(in_row) + 1), 0.68 / (len(in_row) + 1)
+            )
     head_of(figure, axes, panel, drawn)
 
 
@@ -64,13 +66,13 @@ def _dot(
             case "bound":
                 left = limits[0] if limits else 0.0
                 size = max(spot.centre - left, 0.0)
-                look: dict[str, Any] = {
+                style: dict[str, Any] = {
                     "facecolor": "none",
                     "edgecolor": GRID,
                     "hatch": "////",
                     "linewidth": 0,
                 }
-                axes.add_patch(Rectangle((left, y - width / 2), size, width, **look))
+                axes.add_patch(Rectangle((left, y - width / 2), size, width, **style))
                 axes.vlines(spot.centre, y - width / 2, y + width / 2, color=SOFT, linewidth=2.2)
             case "paper":
                 axes.vlines(spot.centre, y - width / 2, y + width / 2, color=INK, linewidth=2, linestyle=":")
@@ -80,8 +82,8 @@ def _dot(
                 if spot.low is not None and spot.high is not None and spot.high > spot.low:
                     interval_bar(axes, [spot.low, spot.high], [y, y], each.color, "|")
                 face = "none" if kind == "measured" else each.color
-                look = {"color": each.color, "markerfacecolor": face, "zorder": 4}
-                axes.plot([spot.centre], [y], marker=each.mark, markersize=6, **look)
+                style = {"color": each.color, "markerfacecolor": face, "zorder": 4}
+                axes.plot([spot.centre], [y], marker=each.mark, markersize=6, **style)
     if each.series.kind not in BACKGROUND and (len(spot.seeds) > 1 or spot.zeros):
         axes.plot(spot.seeds, [y] * len(spot.seeds), **faint_dots(each.color))
     if spot.zeros:

@@ -35,15 +35,15 @@ class Band:
 
 def over_steps(histories: Sequence[History], name: str) -> Band:
     """A column of the histories; runs that stopped earlier count while they last, what is no number does not."""
-    found: dict[int, list[float]] = {}
+    by_step: dict[int, list[float]] = {}
     for history in histories:
         for step, value in zip(history["step"], history[name], strict=True):
             if value is not None and math.isfinite(value):
-                found.setdefault(step, []).append(value)
-    steps = sorted(found)
+                by_step.setdefault(step, []).append(value)
+    steps = sorted(by_step)
     if len(steps) > MOST_STEPS:
         steps = [steps[k] for k in np.unique(np.linspace(0, len(steps) - 1, MOST_STEPS).astype(int))]
-    columns = [found[step] for step in steps]
+    columns = [by_step[step] for step in steps]
     of = lambda reduce: np.array([reduce(column) for column in columns], dtype=float)
     return Band(np.array(steps, dtype=float), of(np.median), of(min), of(max))
 
@@ -135,13 +135,13 @@ def compared_figure(err_sup: Sequence[float], E_compiled: float | None, toleranc
 
 def _compared(axes: Axes, err_sup: Sequence[float], E_compiled: float | None, tolerance: float) -> None:
     rows = ["trained"] if E_compiled is None else ["trained", "compiled"]
-    seen = [e for e in finite(err_sup) if e > 0]
+    positive = [e for e in finite(err_sup) if e > 0]
     bound = [] if E_compiled is None else [E for E in finite([E_compiled]) if E > 0]
-    values = [*seen, tolerance, *bound]
+    values = [*positive, tolerance, *bound]
     low, high = min(values) / 8, max(values) * 8
     axes.plot(
-        seen,
-        [0] * len(seen),
+        positive,
+        [0] * len(positive),
         linestyle="none",
         marker="o",
         color=RED,

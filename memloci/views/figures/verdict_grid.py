@@ -64,8 +64,8 @@ def _cell(axes: Axes, x: int, y: int, case: GridCell, turned: bool) -> None:
     face = color if filled else "none"
     axes.plot([x + 0.16], [y + 0.5], marker=mark, color=color, markerfacecolor=face, markersize=7, zorder=4)
     value = case.part.effect.value
-    told = "no number" if value is None else f"{number(value, 2)} {_short(case.part.unit)}"
-    axes.text(x + 0.27, y + 0.5, plain_text(told), va="center", fontsize=7.2, color=INK, zorder=4)
+    text = "no number" if value is None else f"{number(value, 2)} {_short(case.part.unit)}"
+    axes.text(x + 0.27, y + 0.5, plain_text(text), va="center", fontsize=7.2, color=INK, zorder=4)
 
 
 def _short(unit: str) -> str:

@@ -126,7 +126,7 @@ def report_html(
 ) -> str:
     """The page about one compiled model."""
     task, certificate = built.task, built.certificate
-    told = doings(built.plan.circuit)
+    doings_of_circuit = doings(built.plan.circuit)
     outputs = {term.name.rsplit("output ", 1)[-1] for term in certificate.terms if "output " in term.name}
     ratio = (
         measurement.err_sup / certificate.bound if measurement and 0 < certificate.bound < math.inf else 0.0
@@ -151,12 +151,12 @@ def report_html(
             ["layer", "heads", "what for", "weigh the past by", "read", "write to", "then neurons compute"],
             [
                 [d.layers, d.heads, d.purpose, d.sees, d.reads, d.writes, d.neurons]
-                for d in told[:MOST_DOINGS]
+                for d in doings_of_circuit[:MOST_DOINGS]
             ],
             numeric=(1,),
             wordy=(2, 4, 6),
         ),
-        doings=len(told),
+        doings=len(doings_of_circuit),
         kernels=_kernels(portrait.kernels),
         maps=_maps(built, portrait),
         outputs=len(outputs),
@@ -238,9 +238,9 @@ def _slopes(rates: Rates) -> Table:
 def _statements(rates: Rates) -> Table | None:
     """The paper's theorems about this task, each with its conditions."""
     rows: list[list[Cell]] = [
-        [own.result, model_text(own), rate.encoding, Code(rate_text(rate)), Code(own.width)]
-        for own in rates.paper.statements
-        for rate in own.rates
+        [statement.result, model_text(statement), rate.encoding, Code(rate_text(rate)), Code(statement.width)]
+        for statement in rates.paper.statements
+        for rate in statement.rates
     ]
     heads = ["theorem", "model", "encoding", "attention error", "condition on the width"]
     return Table(heads, rows, wordy=(3, 4)) if rows else None
@@ -276,7 +276,7 @@ def _lemma(rates: HeadRates) -> Table | None:
         return None
     columns = {name: {p.heads: p for p in points} for name, points in rates.lemma.items()}
     counts = sorted({heads for points in columns.values() for heads in points})
-    rows = [[str(H), *(own[H].E if H in own else None for own in columns.values())] for H in counts]
+    rows = [[str(H), *(column[H].E if H in column else None for column in columns.values())] for H in counts]
     return Table(["heads", *(f"error, {name}" for name in columns)], rows, tuple(range(len(columns) + 1)))
 
 

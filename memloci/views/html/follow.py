@@ -71,18 +71,18 @@ def followed(traces: Sequence[Trace], task: Task, certificate: Certificate) -> l
 
 def _interest(trace: Trace) -> tuple[int, int, int]:
     """What is shown first: a position where all is recalled, by attention, from far away."""
-    there = [recall for recall in trace.recalls if not recall.blank]
-    lags = [recall.lag or 0 for recall in there]
-    return len(there), sum(lag > 1 for lag in lags), sum(lags)
+    present = [recall for recall in trace.recalls if not recall.blank]
+    lags = [recall.lag or 0 for recall in present]
+    return len(present), sum(lag > 1 for lag in lags), sum(lags)
 
 
 def _recalled_text(recall: TracedRecall) -> str:
-    told = []
+    texts = []
     for channel, value in recall.recalled.items():
-        wanted = recall.target[channel]
-        other = "" if abs(value - wanted) < 5e-4 else f" for {short_number(wanted)}"
-        told.append(f"{channel} = {short_number(value)}{other}")
-    return ", ".join(told)
+        target = recall.target[channel]
+        other = "" if abs(value - target) < 5e-4 else f" for {short_number(target)}"
+        texts.append(f"{channel} = {short_number(value)}{other}")
+    return ", ".join(texts)
 
 
 def _attended_text(trace: Trace, recall: TracedRecall) -> str:
@@ -91,7 +91,7 @@ def _attended_text(trace: Trace, recall: TracedRecall) -> str:
         return "at nothing: there is no past"
     if recall.lag == 0:
         return "at nothing: it is the token itself"
-    heads = sum(recall.memory in look.memories for look in trace.heads)
+    heads = sum(recall.memory in head.memories for head in trace.heads)
     if not heads:
         return "one step at a time; neurons pick"
     if not recall.single:

@@ -61,8 +61,8 @@ def _nesting(task: Task) -> str:
     waits = [(i, parents) for i, parents in enumerate(task.parents, start=1) if parents]
     if not waits:
         return "Every lag that is not fixed is read off the present token (the warm-up, K = 0)."
-    told = "; ".join(f"memory {i} waits for {' and '.join(map(str, own))}" for i, own in waits[:6])
+    waiting = "; ".join(f"memory {i} waits for {' and '.join(map(str, awaited))}" for i, awaited in waits[:6])
     return (
-        f"Some lags are known only when an earlier memory has been recalled (K = {task.K}): {told}. "
+        f"Some lags are known only when an earlier memory has been recalled (K = {task.K}): {waiting}. "
         "A memory before the start is blank, and so is one whose lag asks a blank memory."
     )

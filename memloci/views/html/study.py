@@ -254,8 +254,8 @@ def _arm_cell(row: Mapping[str, Any], key: str, interval: bool) -> Cell:
     if key == "rate" and row.get("at_edge"):
         return (_cell(value), " ", Span("end of the grid", "small"))
     if key == "tuning" and isinstance(value, Mapping):
-        told = [Span((f"{_rate(rate)}: ", _cell(loss)), "mark") for rate, loss in value.items()]
-        return tuple(part for each in told for part in (", ", each))[1:]
+        texts = [Span((f"{_rate(rate)}: ", _cell(loss)), "mark") for rate, loss in value.items()]
+        return tuple(part for each in texts for part in (", ", each))[1:]
     return _cell(value)
 
 

@@ -61,7 +61,7 @@ class SweepPage:
 
 def sweep_html(sweep: SweepSummary) -> str:
     """The page about a sweep."""
-    lost = [entry for entry in sweep.entries if entry.diverged or entry.record is None]
+    without_result = [entry for entry in sweep.entries if entry.diverged or entry.record is None]
     page = SweepPage(
         sweep.name,
         sweep,
@@ -71,8 +71,8 @@ def sweep_html(sweep: SweepSummary) -> str:
         _courses(sweep),
         _groups(sweep),
         _reasons(sweep),
-        _without_result(sweep, lost[:MOST_LISTED]),
-        max(0, len(lost) - MOST_LISTED),
+        _without_result(sweep, without_result[:MOST_LISTED]),
+        max(0, len(without_result) - MOST_LISTED),
     )
     return render("sweep.html", page)
 
@@ -139,15 +139,15 @@ def _next_field(entries: Sequence[SweptRun], fields: Sequence[str], k: int) -> s
 
 
 def _lines(entries: Sequence[SweptRun], field: str, other: str | None, measure: Measure) -> list[Line]:
-    found: dict[Any, dict[Any, list[float]]] = {}
+    points: dict[Any, dict[Any, list[float]]] = {}
     for entry in entries:
         value = entry.value(measure.name)
         if value is not None:
             line = entry.settings.get(other) if other else ""
             at = _axis_value(entry.settings.get(field))
-            found.setdefault(line, {}).setdefault(at, []).append(value)
-    ordered = sorted(found, key=lambda value: (str(type(value)), value if value is not None else 0))
-    return [Line(_label(value), found[value]) for value in ordered]
+            points.setdefault(line, {}).setdefault(at, []).append(value)
+    ordered = sorted(points, key=lambda value: (str(type(value)), value if value is not None else 0))
+    return [Line(_label(value), points[value]) for value in ordered]
 
 
 def _axis_value(value: Any) -> Any:

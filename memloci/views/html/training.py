@@ -127,9 +127,9 @@ def training_html(training: TrainingPortrait) -> str:
         _compared(training),
         Table(
             ["setting of training", "value"],
-            [[Code(name), text] for name, text in training.again.chosen.items()],
+            [[Code(name), text] for name, text in training.reproduction.chosen.items()],
         ),
-        ", ".join(f"{name} {text}" for name, text in training.again.usual.items()),
+        ", ".join(f"{name} {text}" for name, text in training.reproduction.usual.items()),
         task and toml_or_none(task),
     )
     return render("training.html", page)
@@ -167,13 +167,13 @@ def _float(x: Any) -> float | None:
 
 def _reasons(training: TrainingPortrait) -> list[TrainingReason]:
     """Every diagnosis once; that of the best run comes first among those of as many runs."""
-    found = [
+    reasons = [
         training.diagnosis,
         *training.diagnoses[: training.best],
         *training.diagnoses[training.best + 1 :],
     ]
-    first = {one.name: one for one in reversed(found)}
-    counts = Counter(one.name for one in found)
+    first = {one.name: one for one in reversed(reasons)}
+    counts = Counter(one.name for one in reasons)
     return [TrainingReason(first[name], runs, _evidence(first[name])) for name, runs in counts.most_common()]
 
 
@@ -308,11 +308,11 @@ def _compared(training: TrainingPortrait) -> ComparedCard | None:
         columns.append(_sizes(plan.model.architecture, plan.model.parameter_count))
         columns[1]["largest error"] = (bound, " proved")
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
-    seen = [fit.record.err_sup for fit in training.fits if fit.record.err_sup]
+    errors = [fit.record.err_sup for fit in training.fits if fit.record.err_sup]
     figure = None
-    if seen:
+    if errors:
         caption = "Circles: the largest error seen of each run. Diamond: a bound that no input exceeds."
-        svg = compared_figure(seen, bound, chosen.run.training.tolerance)
+        svg = compared_figure(errors, bound, chosen.run.training.tolerance)
         figure = Figure(svg, "Trained and compiled errors", caption)
     return ComparedCard(training.compiled.note, Table(heads, rows, numeric=(1, 2)), figure)
 

@@ -43,8 +43,8 @@ def detection_view(name: str, detection: Detection) -> Any:
     if detection.tail.kind != "none":
         parts.append(Text(tail_text(detection)))
     if detection.periods:
-        told = ", ".join(f"{p.period:,} ({percent(p.share)})" for p in detection.periods)
-        parts.append(Text(f"Periods, apart from lags: {told}."))
+        periods = ", ".join(f"{p.period:,} ({percent(p.share)})" for p in detection.periods)
+        parts.append(Text(f"Periods, apart from lags: {periods}."))
     parts += [Text(note) for note in detection.notes]
     if detection.task_data is not None:
         parts += [Text("\nThe task", style="bold"), Text(data_toml(detection.task_data))]

@@ -20,10 +20,10 @@ def findings_table(findings: dict[str, Any]) -> Table:
     for name, growth in findings["paths"].items():
         table.add_row(f"path {name}", f"grows as {growth}")
     for chosen in findings["chosen"]:
-        taken = [f"{path} from length {n:,}" for n, path in chosen["from_length"].items()]
-        table.add_row("auto", f"{chosen['kinds']}: {', '.join(taken)}")
-    for extra, found in findings["extras"].items():
-        missing = [name for name, version in found["packages"].items() if version is None]
-        what = "present" if found["present"] else f"lacks {', '.join(missing)}: {found['install']}"
+        changes = [f"{path} from length {n:,}" for n, path in chosen["from_length"].items()]
+        table.add_row("auto", f"{chosen['kinds']}: {', '.join(changes)}")
+    for extra, packages in findings["extras"].items():
+        missing = [name for name, version in packages["packages"].items() if version is None]
+        what = "present" if packages["present"] else f"lacks {', '.join(missing)}: {packages['install']}"
         table.add_row(f"extra {extra}", what.replace("[", r"\["))
     return table

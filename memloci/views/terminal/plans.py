@@ -98,8 +98,10 @@ def _merged(sentences: Mapping[str, str]) -> dict[str, str]:
 
 
 def _missed(plan: Plan) -> str:
-    lost = [f"recall of memory {', '.join(map(str, level.memories))}" for level in plan.certificate.outside]
-    return plan.why + (f"; outside its margin: {', '.join(lost)}" if lost else "")
+    outside = [
+        f"recall of memory {', '.join(map(str, level.memories))}" for level in plan.certificate.outside
+    ]
+    return plan.why + (f"; outside its margin: {', '.join(outside)}" if outside else "")
 
 
 def rates_table(rates: Rates) -> Any:
@@ -146,8 +148,8 @@ def _lemma_table(rates: HeadRates) -> Any:
     for heading in ("heads", *rates.lemma):
         table.add_column(heading, justify="right", no_wrap=True)
     columns = [{p.heads: p for p in points} for points in rates.lemma.values()]
-    for H in sorted({heads for own in columns for heads in own}):
-        table.add_row(f"{H:,}", *(upper_number(own[H].E) if H in own else "-" for own in columns))
+    for H in sorted({heads for column in columns for heads in column}):
+        table.add_row(f"{H:,}", *(upper_number(column[H].E) if H in column else "-" for column in columns))
     return table
 
 

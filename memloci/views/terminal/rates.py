@@ -16,9 +16,9 @@ def rates_text(finding: RatesFinding) -> Any:
     parts: list[Any] = [_table(panel.title, *panel_cells(panel)) for panel in finding.panels]
     heads, rows = slope_cells(finding)
     parts += [_table(None, heads, rows)] if rows else []
-    told = [f"paper: {finding.paper}"] if finding.paper else []
-    told += [f"{name}: {says}" for name, says in finding.floors.items()]
-    return Group(*parts, Text("\n".join([*told, *finding.notes])))
+    lines = [f"paper: {finding.paper}"] if finding.paper else []
+    lines += [f"{name}: {text}" for name, text in finding.floors.items()]
+    return Group(*parts, Text("\n".join([*lines, *finding.notes])))
 
 
 def _table(title: str | None, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:

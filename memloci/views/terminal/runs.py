@@ -20,14 +20,14 @@ MEASURES = ("err_sup", "err_mean_square", "steps", "seconds")
 MAX_COLUMNS = 8  # of settings; a terminal is not wider
 
 
-def forecast_text(found: Forecast) -> Any:
-    time = "unknown" if found.seconds is None else f"about {duration(found.seconds)}"
+def forecast_text(forecast: Forecast) -> Any:
+    time = "unknown" if forecast.seconds is None else f"about {duration(forecast.seconds)}"
     lines = [
-        f"{found.name}: {found.runs:,} runs, {found.finished:,} of them finished already",
-        f"to do: {found.waiting:,} runs, {found.programs:,} compilations",
-        f"time:  {time} (from {found.basis})" if found.waiting else "time:  none",
+        f"{forecast.name}: {forecast.runs:,} runs, {forecast.finished:,} of them finished already",
+        f"to do: {forecast.waiting:,} runs, {forecast.programs:,} compilations",
+        f"time:  {time} (from {forecast.basis})" if forecast.waiting else "time:  none",
     ]
-    return Group(Text("\n".join(lines)), impossible_text(found.impossible))
+    return Group(Text("\n".join(lines)), impossible_text(forecast.impossible))
 
 
 def impossible_text(impossible: Sequence[Impossible]) -> Any:

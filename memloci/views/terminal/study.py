@@ -50,12 +50,12 @@ def markdown_table(findings: Sequence[Finding]) -> str:
     by_claim: dict[str, dict[str, Finding]] = {}
     for finding in in_order(findings):
         by_claim.setdefault(finding.id, {})[finding.profile] = finding
-    profiles = [name for name in PROFILES if any(name in found for found in by_claim.values())]
+    profiles = [name for name in PROFILES if any(name in by_profile for by_profile in by_claim.values())]
     head = ["id", "claim", *profiles, "what decides: effect [interval]", "seeds"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * (len(head) - 1)}---:|"]
-    for found in by_claim.values():
-        last = next(found[name] for name in reversed(profiles) if name in found)
-        verdicts = [found[name].verdict if name in found else DASH for name in profiles]
+    for by_profile in by_claim.values():
+        last = next(by_profile[name] for name in reversed(profiles) if name in by_profile)
+        verdicts = [by_profile[name].verdict if name in by_profile else DASH for name in profiles]
         cells = [last.id, last.title, *verdicts, part_text(deciding(last)), f"{last.seeds:,}"]
         lines.append(f"| {' | '.join(map(_markdown, cells))} |")
     return "\n".join(lines) + "\n"

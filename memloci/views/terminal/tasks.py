@@ -68,8 +68,8 @@ def gallery_table(gallery: Mapping[str, GalleryEntry]) -> Any:
     outside.add_column("why")
     for name, reason in OUTSIDE.items():
         outside.add_row(Text(name, style="bold"), Text(reason))
-    told = Text("memloci tasks NAME shows one; --sample 10 draws an example; --toml starts a file.")
-    return Group(table, outside, told)
+    hint = Text("memloci tasks NAME shows one; --sample 10 draws an example; --toml starts a file.")
+    return Group(table, outside, hint)
 
 
 def task_details(task: Task) -> dict[str, Any]:
@@ -126,10 +126,10 @@ def details_table(name: str, task: Task) -> Any:
         steep = [f"|df/d{k}| <= {upper_number(v)}" for k, v in task.lip_f.items() if v]
         table.add_row("slopes", Text(", ".join(steep) or "constant"))
     if not task.stationary:
-        told = f"K = {task.K}: the paper's construction has {task.paper_layers} layers"
+        adaptivity = f"K = {task.K}: the paper's construction has {task.paper_layers} layers"
         if any(isinstance(recall, Occurrence) for recall in task.recalls):
-            told = f"K = {task.K}: the paper has no memory that is found by content"
-        table.add_row("adaptivity", Text(told))
+            adaptivity = f"K = {task.K}: the paper has no memory that is found by content"
+        table.add_row("adaptivity", Text(adaptivity))
     title = Text.assemble((name, "bold"), f"  {task.kind} memory: {task.description or 'no description'}")
     return Group(title, Text(""), table)
 

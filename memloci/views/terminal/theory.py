@@ -57,9 +57,9 @@ def theory_view(theory: TaskTheory, verdicts: Mapping[str, Published]) -> Any:
     if not theory.paper.statements:
         parts.append(Text(theory.paper.heads))
     parts += [Text(), *_constants(theory)]
-    if theory.said:
+    if theory.results:
         parts.append(Text("What results say of it", style="bold"))
-        parts += [_sentences((own.result, own.text) for own in theory.said), Text()]
+        parts += [_sentences((statement.result, statement.text) for statement in theory.results), Text()]
     parts.append(Text("The paper's advice, and what was found", style="bold"))
     parts.append(_advice(theory, verdicts))
     return Group(*parts, *(Text(note) for note in theory.notes))
@@ -70,12 +70,12 @@ def _constants(theory: TaskTheory) -> list[Any]:
     parts: list[Any] = []
     several = len(set(theory.readouts)) > 1
     norms = [
-        (f"readout {o}" if several else "readout", upper_number(own.norm), upper_number(own.E))
-        for o, own in enumerate(theory.readouts, start=1)
+        (f"readout {o}" if several else "readout", upper_number(entry.norm), upper_number(entry.E))
+        for o, entry in enumerate(theory.readouts, start=1)
         if several or o == 1
     ]
-    norms += [(f"g_{own.memory} = {own.lag}", upper_number(own.g), "0") for own in theory.lags]
-    norms += [(f"log g_{own.memory}", upper_number(own.log_g), "0") for own in theory.lags]
+    norms += [(f"g_{entry.memory} = {entry.lag}", upper_number(entry.g), "0") for entry in theory.lags]
+    norms += [(f"log g_{entry.memory}", upper_number(entry.log_g), "0") for entry in theory.lags]
     if norms:
         table = plain_table("Barron norms, from above: of the networks that memloci compiles")
         for heading in ("of", "norm at most", "network within"):
@@ -87,25 +87,27 @@ def _constants(theory: TaskTheory) -> list[Any]:
         table = plain_table("Width conditions: m of the order of this, up to logarithms")
         for heading in ("theorem", "heads", "what", "at most"):
             table.add_column(heading, justify="right" if heading == "at most" else "left")
-        for own in theory.widths:
-            table.add_row(own.result, own.encoding, Text(own.condition), upper_number(own.value))
+        for entry in theory.widths:
+            table.add_row(entry.result, entry.encoding, Text(entry.condition), upper_number(entry.value))
         parts.append(table)
     return parts
 
 
 def _advice(theory: TaskTheory, verdicts: Mapping[str, Published]) -> Any:
     parts: list[Any] = []
-    for own in theory.advice:
-        answer = "applies" if own.applies else "does not apply"
+    for advice in theory.advice:
+        answer = "applies" if advice.applies else "does not apply"
         parts.append(
             Text.assemble(
-                (f"{own.claim}  ", "bold"), own.implication, ("  " + answer, "bold" if own.applies else "dim")
+                (f"{advice.claim}  ", "bold"),
+                advice.implication,
+                ("  " + answer, "bold" if advice.applies else "dim"),
             )
         )
         rows = [
-            ("here", own.why),
-            *([("ours", own.beside)] if own.beside else []),
-            ("found", _found(own.claim, verdicts)),
+            ("here", advice.why),
+            *([("ours", advice.beside)] if advice.beside else []),
+            ("found", _found(advice.claim, verdicts)),
         ]
         parts.append(_sentences(rows))
     return Group(*parts)
@@ -115,13 +117,13 @@ def _found(claim: str, verdicts: Mapping[str, Published]) -> str:
     command = f"memloci study {claim}"
     if claim not in verdicts:
         return f"not known here; {command} finds out"
-    own = verdicts[claim]
-    return f"{own.verdict}, {own.seeds} seeds ({command} --{own.profile}): {own.summary}"
+    verdict = verdicts[claim]
+    return f"{verdict.verdict}, {verdict.seeds} seeds ({command} --{verdict.profile}): {verdict.summary}"
 
 
 def theory_dict(theory: TaskTheory, verdicts: Mapping[str, Published]) -> dict[str, Any]:
     data = theory.to_dict()
-    for own in data["advice"]:
-        own["command"] = f"memloci study {own['claim']}"
-        own["found"] = asdict(verdicts[own["claim"]]) if own["claim"] in verdicts else None
+    for advice in data["advice"]:
+        advice["command"] = f"memloci study {advice['claim']}"
+        advice["found"] = asdict(verdicts[advice["claim"]]) if advice["claim"] in verdicts else None
     return data

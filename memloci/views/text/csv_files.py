@@ -51,6 +51,6 @@ def grid_csv(grid: VerdictGrid) -> bytes:
 def part_cells(part: Part | None) -> list[str]:
     if part is None:
         return [""] * len(PART_COLUMNS)
-    told = lambda value: "" if value is None else repr(value)
-    ends = map(told, (part.effect.value, part.effect.low, part.effect.high))
+    cell = lambda value: "" if value is None else repr(value)
+    ends = map(cell, (part.effect.value, part.effect.low, part.effect.high))
     return [part.statement, *ends, part.side, repr(part.margin), part.unit, part.rests_on]

@@ -39,17 +39,19 @@ class Doing:
 
 def doings(circuit: Circuit) -> list[Doing]:
     """Every layer in order; neighbours that do the same are one line."""
-    found: list[tuple[int, int, Doing]] = []
+    described: list[tuple[int, int, Doing]] = []
     for l, layer in enumerate(circuit.layers):
         neurons = _neurons(circuit, l)
         groups = [list(group) for _, group in groupby(layer.heads, lambda head: head.purpose)] or [[]]
         for k, group in enumerate(groups):
             now = _doing(circuit, layer, group, neurons if k == len(groups) - 1 else "")
-            if found and len(groups) == 1 and found[-1][2] == now:
-                found[-1] = (found[-1][0], l, now)
+            if described and len(groups) == 1 and described[-1][2] == now:
+                described[-1] = (described[-1][0], l, now)
             else:
-                found.append((l, l, now))
-    return [replace(doing, layers=f"{a + 1}" if a == b else f"{a + 1} to {b + 1}") for a, b, doing in found]
+                described.append((l, l, now))
+    return [
+        replace(doing, layers=f"{a + 1}" if a == b else f"{a + 1} to {b + 1}") for a, b, doing in described
+    ]
 
 
 def _doing(circuit: Circuit, layer: Layer, group: Sequence[Head], neurons: str) -> Doing:
@@ -73,8 +75,8 @@ def _sees(layer: Layer, positions: Sequence[Position]) -> str:
         case DecayKernel():
             p = [position.p for position in positions if isinstance(position, DecayKernel)]
             several = f"s {number(min(p))} to {number(max(p))}" if len(p) > 1 else f" {number(p[0])}"
-            asked = ", moved by its query" if layer.attention != "dpf" else ""
-            return f"{layer.encoding} slope{several}{asked}"
+            moved = ", moved by its query" if layer.attention != "dpf" else ""
+            return f"{layer.encoding} slope{several}{moved}"
         case PeakKernel(lag=lag):
             return f"a peak at lag {lag:,}"
         case TableKernel(logits=logits):
@@ -86,28 +88,30 @@ def _sees(layer: Layer, positions: Sequence[Position]) -> str:
 def _reads(slots: Iterable[str]) -> str:
     """x, x@3 -> x."""
     names = [slot.partition("@") for slot in slots]
-    told = ", ".join(dict.fromkeys("presence" if name == ONE else name for name, *_ in names))
-    return told + (", as carried so far" if any(step for *_, step in names) else "")
+    what = ", ".join(dict.fromkeys("presence" if name == ONE else name for name, *_ in names))
+    return what + (", as carried so far" if any(step for *_, step in names) else "")
 
 
 def _writes(circuit: Circuit, slots: Iterable[str]) -> str:
     """The memories that these slots hold in the end; the others are for later layers."""
-    held: dict[str, set[int]] = {}
+    memories_of: dict[str, set[int]] = {}
     for name, slot in circuit.variable_slots.items():
-        held.setdefault(slot, set()).add(memory_of(name))
-    for i in {i for own in held.values() for i in own} - {0}:
-        held.setdefault(presence_slot(i), set()).add(i)
-    memories = sorted({i for slot in slots for i in held.get(slot, ())} - {0})
-    told = [f"memor{'ies' if len(memories) > 1 else 'y'} {', '.join(map(str, memories))}"] if memories else []
-    if any(slot not in held for slot in slots):
-        told.append("slots for later layers")
-    return " and ".join(told)
+        memories_of.setdefault(slot, set()).add(memory_of(name))
+    for i in {i for memories_held in memories_of.values() for i in memories_held} - {0}:
+        memories_of.setdefault(presence_slot(i), set()).add(i)
+    memories = sorted({i for slot in slots for i in memories_of.get(slot, ())} - {0})
+    texts = (
+        [f"memor{'ies' if len(memories) > 1 else 'y'} {', '.join(map(str, memories))}"] if memories else []
+    )
+    if any(slot not in memories_of for slot in slots):
+        texts.append("slots for later layers")
+    return " and ".join(texts)
 
 
 def _neurons(circuit: Circuit, l: int) -> str:
     """What the FFN of a layer computes, each purpose with its number of neurons."""
-    own = circuit.layers[l].neurons
-    counts = Counter(own.purposes if own is not None else ())
+    neurons = circuit.layers[l].neurons
+    counts = Counter(neurons.purposes if neurons is not None else ())
     if l == len(circuit.layers) - 1 and circuit.readout.width:
         counts["the readout"] = circuit.readout.width
     return "; ".join(f"{count:,}: {what}" for what, count in counts.items())

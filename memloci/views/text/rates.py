@@ -34,12 +34,14 @@ def panel_cells(panel: Panel) -> Cells:
             at = dict(zip(series.x, map(_value(series), series.values), strict=True))
             rows.append([name, *(at.get(x, DASH) for x in xs)])
             continue
-        found = series.over_seeds()
+        estimates = series.over_seeds()
         ends = {name: "value"}
-        if any(len(own) > 1 for own in series.values):
+        if any(len(of_seeds) > 1 for of_seeds in series.values):
             ends |= {"trained, 95 % from": "low", "trained, 95 % to": "high"}
-        told = lambda x, end, found=found: getattr(found[x], end) if x in found else None
-        rows += [[text, *(_or_dash(told(x, end)) for x in xs)] for text, end in ends.items()]
+        estimate_at = lambda x, end, estimates=estimates: (
+            getattr(estimates[x], end) if x in estimates else None
+        )
+        rows += [[text, *(_or_dash(estimate_at(x, end)) for x in xs)] for text, end in ends.items()]
     rows += [[text, *[lower_number(value)] * len(xs)] for text, value in panel.marks]
     return [panel.x, *(f"{x:,}" for x in xs)], rows
 
@@ -74,9 +76,9 @@ def power_of(finding: RatesFinding) -> str:
 
 def _slope_text(slope: Slope) -> list[str]:
     """-3.16, [-4.77, -1.56], 2, 16"""
-    found = slope.estimate
+    estimate = slope.estimate
     interval = DASH
-    if found.low is not None and found.high is not None:
-        interval = f"[{decimals(found.low, 2)}, {decimals(found.high, 2)}]"
-    value = DASH if found.value is None else decimals(found.value, 2)
+    if estimate.low is not None and estimate.high is not None:
+        interval = f"[{decimals(estimate.low, 2)}, {decimals(estimate.high, 2)}]"
+    value = DASH if estimate.value is None else decimals(estimate.value, 2)
     return [value, interval, f"{slope.first:,}", f"{slope.last:,}"]

@@ -11,8 +11,8 @@ from memloci.tasks.task import Task
 def task_title(task: Task) -> str:
     labels = [recall.label for recall in task.recalls]
     more = f" and {len(labels) - 4} more" if len(labels) > 5 else ""
-    told = f"{task.kind} memory: {', '.join(labels[:4] if more else labels)}{more}" if labels else "no memory"
-    return task.description or told
+    text = f"{task.kind} memory: {', '.join(labels[:4] if more else labels)}{more}" if labels else "no memory"
+    return task.description or text
 
 
 def task_toml(task: Task) -> str:

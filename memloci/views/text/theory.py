@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def statement_lines(paper: PaperRates) -> list[str]:
     """What each theorem says in full: model, rates, and the condition on the width."""
-    found = []
-    for own in paper.statements:
-        rates = "; ".join(f"{rate.encoding}: {rate_text(rate)}" for rate in own.rates)
-        found.append(f"{own.result} ({model_text(own)}): {rates}. Width: {own.width}.")
-    return found
+    lines = []
+    for statement in paper.statements:
+        rates = "; ".join(f"{rate.encoding}: {rate_text(rate)}" for rate in statement.rates)
+        lines.append(f"{statement.result} ({model_text(statement)}): {rates}. Width: {statement.width}.")
+    return lines
 
 
 def model_text(statement: Statement) -> str:
@@ -27,7 +27,7 @@ def model_text(statement: Statement) -> str:
 
 def rate_text(rate: HeadsRate) -> str:
     """The rate, and how large S(1) is: beside the constant C(1), which nobody knows."""
-    if not rate.there:
+    if not rate.exists:
         return f"no rate: {rate.condition}"
     log10_S = rate.log10_S(1)
     return f"{rate.text}; S(1) = {'0' if math.isinf(log10_S) else f'10^{decimals(log10_S, 1)}'}"

@@ -29,10 +29,10 @@ def lemma_f1(task: Task) -> str | None:
     if not (far := _far(task)):
         return None
     counts = {rpe: heads_enough(rpe, far, ERROR) for rpe in ("lin", "log")}
-    told = [f"{count:,} {rpe}" for rpe, count in counts.items() if count is not None]
-    if not told:
+    by_encoding = [f"{count:,} {rpe}" for rpe, count in counts.items() if count is not None]
+    if not by_encoding:
         return None
-    return f"its own heads, with our constant, recall lag {far:,} to within {literal(ERROR)} with {' or '.join(told)} heads, in exact arithmetic"
+    return f"its own heads, with our constant, recall lag {far:,} to within {literal(ERROR)} with {' or '.join(by_encoding)} heads, in exact arithmetic"
 
 
 def exact_certificate(task: Task) -> str | None:
@@ -46,15 +46,19 @@ def precision_wall(task: Task) -> str | None:
     if far < 2:
         return None
     mass, stops = chebyshev_mass(far, ERROR), stopped(task)
-    told = f"one layer of lin heads needs {power_of_two(mass.log2)} of mass to recall lag {far:,} to within {literal(ERROR)}"
-    return told + (f": one rounding of that exceeds the error in {', '.join(stops)}" if stops else "")
+    text = f"one layer of lin heads needs {power_of_two(mass.log2)} of mass to recall lag {far:,} to within {literal(ERROR)}"
+    return text + (f": one rounding of that exceeds the error in {', '.join(stops)}" if stops else "")
 
 
 def stopped(task: Task) -> list[str]:
     """The precisions in which no layer of lin heads recalls the farthest lag."""
     far = _far(task)
     log2 = chebyshev_mass(far, ERROR).log2 if far > 1 else 0.0
-    return [name for name, own in PRECISIONS.items() if log2 - own.bits > math.log2(ERROR)] if far > 1 else []
+    return (
+        [name for name, precision in PRECISIONS.items() if log2 - precision.bits > math.log2(ERROR)]
+        if far > 1
+        else []
+    )
 
 
 def chain_of_shifts(task: Task) -> str | None:
@@ -77,19 +81,19 @@ def affine_past(task: Task) -> str | None:
 
 
 def capacity_bound(task: Task) -> str | None:
-    asked = questions(task).all
-    if not asked:
+    asks = questions(task).all
+    if not asks:
         return None
     return (
-        f"a query can ask for N = {len(asked):,} real numbers of the past, so models whose weights factorise err by "
-        f"{literal(asked[-1].r)} or more while L H d_v < {len(asked):,}"
+        f"a query can ask for N = {len(asks):,} real numbers of the past, so models whose weights factorise err by "
+        f"{literal(asks[-1].r)} or more while L H d_v < {len(asks):,}"
     )
 
 
 def matches(task: Task) -> str | None:
-    found = [i for i, recall in enumerate(task.recalls, start=1) if isinstance(recall, Occurrence)]
+    by_content = [i for i, recall in enumerate(task.recalls, start=1) if isinstance(recall, Occurrence)]
     return (
-        f"memor{'ies' if len(found) > 1 else 'y'} {', '.join(map(str, found))}: route match recalls by content"
-        if found
+        f"memor{'ies' if len(by_content) > 1 else 'y'} {', '.join(map(str, by_content))}: route match recalls by content"
+        if by_content
         else None
     )
